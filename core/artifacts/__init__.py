@@ -1,0 +1,1 @@
+"""Where results live and what they are called."""

@@ -1,0 +1,1 @@
+"""Worlds with tools: tasks, observations, verifiers and oracles."""

@@ -1,0 +1,94 @@
+"""Typed errors: each says what is wrong (key, file, row) and what to do about it."""
+
+
+class OpdError(Exception):
+    """Any failure that this system understands.
+
+    Args:
+        message: What is wrong, with the exact key, file or row.
+        hint: What to do about it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}"
+
+
+class InputError(OpdError):
+    """What the user gave cannot be used; nothing was started."""
+
+    exit_code = 2
+
+
+class RecipeError(InputError):
+    """A recipe, an override or a combination of keys is refused."""
+
+
+class MissingDependencyError(InputError):
+    """An optional package is not installed."""
+
+
+class ModelSourceError(InputError):
+    """A model directory, file or Hub id cannot be loaded."""
+
+
+class TrajectoryError(InputError):
+    """A trajectory row disagrees with itself or with its schema."""
+
+
+class AlignmentError(InputError):
+    """Student and teacher views of one trajectory do not match."""
+
+
+class TokenizerMismatchError(AlignmentError):
+    """Student and teacher do not read the same tokens."""
+
+
+class ToolCallParseError(InputError):
+    """Text cannot be rendered or read as one protocol block."""
+
+
+class ToolEnvironmentError(OpdError):
+    """A tool refused its input; the episode sees it as a failed observation."""
+
+
+class StoreError(InputError):
+    """The artifact store cannot be read or written."""
+
+
+class StoreSchemaError(StoreError):
+    """A record was written by a newer version of this system."""
+
+
+class KeyEncodingError(OpdError):
+    """A value has no canonical encoding and so cannot enter a key."""
+
+
+class BackendError(OpdError):
+    """A model cannot do what was asked of it."""
+
+
+class NumericsError(OpdError):
+    """A loss or gradient is not finite; the step was not committed."""
+
+
+class CanaryError(OpdError):
+    """A self-test at the start of training failed; nothing was updated."""
+
+
+class StalePolicyError(OpdError):
+    """Rollouts or targets belong to another version of the student."""
+
+
+class MemoryExhaustedError(OpdError):
+    """The device ran out of memory at the smallest permitted chunk."""
+
+
+class ServerError(InputError):
+    """The Prefect server cannot be started or reached."""

@@ -1,0 +1,1 @@
+"""Tensors in, tensors out: divergences, their reductions and chunked evaluation."""

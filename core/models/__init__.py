@@ -1,0 +1,1 @@
+"""Decoders behind one contract: the toy and Hugging Face models."""

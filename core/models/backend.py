@@ -1,0 +1,103 @@
+"""The contract between models and everything that uses them.
+
+A backend is a causal decoder whose output head is applied apart from its trunk, so that logits
+exist only where they are needed. Engine rows obey one rule: key slot ``w`` of a row holds the
+token at position ``w``, and a query at position ``p`` attends to slots ``0..p`` of its own row.
+A query token that pads a step is written past the row's cursor, where nothing attends to it before
+a real token overwrites it; so no mask depends on who shares the batch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from core.trajectory.tokens import TokenCodec
+
+
+@dataclass
+class KVCache:
+    """Keys and values of fixed physical rows.
+
+    Attributes:
+        keys: Per layer ``[S, Hkv, W, D]``.
+        values: Per layer ``[S, Hkv, W, D]``.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+
+    @property
+    def rows(self) -> int:
+        """Physical rows S."""
+        return self.keys[0].shape[0]
+
+    @property
+    def width(self) -> int:
+        """Key slots W per row: the longest sequence that a row can hold."""
+        return self.keys[0].shape[2]
+
+    def copy_row(self, source: "KVCache", source_row: int, row: int, length: int) -> None:
+        """Copy the first ``length`` slots of a row of ``source`` into ``row``."""
+        for own, other in zip(
+            [*self.keys, *self.values], [*source.keys, *source.values], strict=True
+        ):
+            own[row, :, :length].copy_(other[source_row, :, :length])
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A causal decoder. All tensors live on ``device``; hidden states are after the final norm."""
+
+    name: str
+    device: torch.device
+    dtype: torch.dtype
+    vocab_size: int
+    hidden_size: int
+    max_positions: int
+    physical_rows: int
+    """Rows of every engine step, whatever the number of live episodes: a constant per backend, so
+    that an episode's bits do not depend on who shares its batch."""
+    tokenizer: TokenCodec
+
+    def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Run the trunk over right-padded rows; gradients flow if enabled.
+
+        Args:
+            token_ids_BT: int64; rows are right-padded with anything.
+            lengths_B: int64, real tokens of each row; ids at or past it never influence
+                a real position.
+
+        Returns:
+            ``hidden_BTH`` in the model's dtype; rows past their length are undefined but finite.
+        """
+        ...
+
+    def project(self, hidden_NH: Tensor) -> Tensor:
+        """Apply the output head: ``logits_NV`` through the model's own path (scale, softcap)."""
+        ...
+
+    def new_cache(self, rows: int, width: int) -> KVCache:
+        """Allocate an empty cache; contents are finite."""
+        ...
+
+    def step(self, token_ids_SQ: Tensor, positions_SQ: Tensor, cache: KVCache) -> Tensor:
+        """Write the tokens' keys and values at their positions and return ``hidden_SQH``.
+
+        Inference only. Positions lie in ``[0, cache.width)`` and are distinct within a row.
+        """
+        ...
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Parameters that training may change, by name, in sorted order."""
+        ...
+
+    def frozen_digest(self) -> str:
+        """SHA-256 over the parameters that training must not change."""
+        ...
+
+    def load_trainable(self, tensors: Mapping[str, Tensor]) -> None:
+        """Overwrite the trainable parameters in place; names and shapes must match exactly."""
+        ...

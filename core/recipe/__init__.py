@@ -1,0 +1,1 @@
+"""What identifies an experiment: a frozen recipe, and where it runs."""

@@ -1,0 +1,1 @@
+"""The sections of a recipe, one file each."""

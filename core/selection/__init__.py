@@ -1,0 +1,1 @@
+"""Which target positions are trained."""

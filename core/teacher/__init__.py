@@ -1,0 +1,1 @@
+"""What the teacher says about the states that the student visited."""

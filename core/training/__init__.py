@@ -1,0 +1,1 @@
+"""One optimizer step at a time, each from a committed state."""

@@ -1,0 +1,26 @@
+"""The tokenizer contract. Text becomes ids segment by segment; sampled ids never become text and
+back."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class TokenCodec(Protocol):
+    """A reversible map between text and token ids."""
+
+    vocab_size: int
+    pad_id: int
+    eos_ids: tuple[int, ...]
+    """Every id that ends a turn (model configuration and template terminator)."""
+    digest: str
+    """Content digest: vocabulary, merges, special tokens, normalisation. Equal sizes prove
+    nothing."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``; control tags in it become their own ids. Adds nothing."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ids, special tokens included."""
+        ...

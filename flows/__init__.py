@@ -1,0 +1,1 @@
+"""In what order: loops and calls, no mathematics and no file formats."""
