@@ -1,0 +1,182 @@
+"""One episode as it happened: every token with its author, turn and behaviour log-probability.
+
+Masks are never stored. They follow from the spans, and the spans are checked on every read and
+write, so no file can make a tool's output trainable.
+"""
+
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.trajectory.spans import Span, SpanType
+
+SCHEMA_VERSION = 1
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class TerminationReason(StrEnum):
+    """Why an episode ended."""
+
+    FINAL_ANSWER = "final_answer"
+    MAX_TURNS = "max_turns"
+    MAX_TOKENS = "max_tokens"
+    PARSE_ERROR_LIMIT = "parse_error_limit"
+    REPEATED_CALL_LIMIT = "repeated_call_limit"
+    ENVIRONMENT_ERROR = "environment_error"
+    EOS_WITHOUT_FINAL = "eos_without_final"
+
+
+class Row(BaseModel):
+    """Base of every stored record here: immutable, and strict about unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ToolCallRecord(Row):
+    """What the student asked for in one turn; ``valid`` is False where it could not be read."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    valid: bool = True
+    parse_error: str | None = None
+
+
+class ToolResultRecord(Row):
+    """What the environment answered."""
+
+    call_id: str
+    ok: bool
+    result: str = ""
+    error: str | None = None
+    error_code: str | None = None
+    retryable: bool = False
+    intervention: bool = False
+    env_state_id: str | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class Turn(Row):
+    """One turn of the student and the observation that followed it."""
+
+    turn_id: int
+    tool_call: ToolCallRecord | None = None
+    tool_result: ToolResultRecord | None = None
+    is_final: bool = False
+
+
+class VerificationRecord(Row):
+    """The environment's verdict on the final answer."""
+
+    solved: bool
+    reward: Finite
+    predicted: str | None = None
+    expected: str | None = None
+    failure_category: str
+    detail: str | None = None
+
+
+class Counters(Row):
+    """Events of one episode."""
+
+    assistant_turns: int = 0
+    emitted_tool_calls: int = 0
+    parsed_tool_calls: int = 0
+    invalid_tool_calls: int = 0
+    tool_execution_successes: int = 0
+    tool_execution_errors: int = 0
+    unknown_tool_calls: int = 0
+    parse_errors: int = 0
+    repeated_call_terminations: int = 0
+    final_answers_emitted: int = 0
+    final_answers_format_valid: int = 0
+    final_answers_verified: int = 0
+
+
+class Trajectory(Row):
+    """Tokens of one episode, tiled by typed spans."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    trajectory_id: str
+    task_id: str
+    environment: str
+    token_ids: list[int]
+    spans: list[Span]
+    """Ascending and tiling ``[0, len(token_ids))`` without gap or overlap."""
+    turns: list[Turn] = Field(default_factory=list)
+    logprobs: list[Finite] = Field(default_factory=list)
+    """Nats; one per model token in ascending position, under the distribution it was drawn from.
+    Empty where nothing was sampled (oracle traces)."""
+    kept_mass: list[Finite] = Field(default_factory=list)
+    """Probability that truncation (top-p, top-k) kept, one per model token; empty when untruncated."""
+    policy_version: int = 0
+    """Parameter version of the student that sampled it."""
+    tokenizer_digest: str
+    model_digest: str | None = None
+    """Content digest of the weights that sampled it; None for oracle traces."""
+    verification: VerificationRecord
+    termination_reason: TerminationReason
+    counters: Counters = Field(default_factory=Counters)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _spans_tile_the_tokens(self) -> Self:
+        if not self.token_ids:
+            raise ValueError("token_ids is empty")
+        cursor = 0
+        for index, span in enumerate(self.spans):
+            if span.start != cursor or span.end <= span.start:
+                raise ValueError(
+                    f"spans[{index}] is [{span.start}, {span.end}) but must start at {cursor} "
+                    "and be non-empty"
+                )
+            cursor = span.end
+        if cursor != len(self.token_ids):
+            raise ValueError(f"spans end at {cursor} but there are {len(self.token_ids)} tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _spans_belong_to_turns(self) -> Self:
+        known = {turn.turn_id for turn in self.turns}
+        if len(known) != len(self.turns):
+            raise ValueError("turns repeat a turn_id")
+        for index, span in enumerate(self.spans):
+            if self.turns and span.turn_id is not None and span.turn_id not in known:
+                raise ValueError(f"spans[{index}].turn_id {span.turn_id} is not a turn")
+        return self
+
+    @model_validator(mode="after")
+    def _one_number_per_model_token(self) -> Self:
+        sampled = sum(span.end - span.start for span in self.spans if span.is_model)
+        for name in ("logprobs", "kept_mass"):
+            count = len(getattr(self, name))
+            if count not in (0, sampled):
+                raise ValueError(f"{name} has {count} entries for {sampled} model tokens")
+        return self
+
+    @cached_property
+    def model_mask(self) -> list[bool]:
+        """Per token: did the student sample it."""
+        return [span.is_model for span in self.spans for _ in range(span.start, span.end)]
+
+    @cached_property
+    def critical_mask(self) -> list[bool]:
+        """Per token: is it part of a typed block of the student."""
+        return [span.is_critical for span in self.spans for _ in range(span.start, span.end)]
+
+    @cached_property
+    def span_types(self) -> list[SpanType]:
+        """Per token: type of its span."""
+        return [span.span_type for span in self.spans for _ in range(span.start, span.end)]
+
+    def target_positions(self) -> list[int]:
+        """Ascending positions of the model's tokens; position 0 has no prediction and is left out."""
+        return [j for j, sampled in enumerate(self.model_mask) if sampled and j > 0]
+
+    @property
+    def solved(self) -> bool:
+        """Whether the environment accepted the final answer."""
+        return self.verification.solved
