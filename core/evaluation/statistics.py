@@ -1,0 +1,151 @@
+"""Intervals and tests for success rates. Pure Python, so a report needs nothing else.
+
+The design of an experiment here is crossed: the same tasks recur under every seed. Resampling
+(seed, task) pairs as if they were independent understates the uncertainty;
+``hierarchical_bootstrap`` resamples both factors.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from core.seeding import derive_seed
+
+MIN_SEEDS_FOR_POPULATION = 5
+"""Below this many seeds an interval is conditional on the seeds at hand."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its lower and upper bound, and how many observations it rests on."""
+
+    estimate: float
+    lower: float
+    upper: float
+    count: int
+    conditional_on_seeds: bool = False
+
+
+def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Return Wilson's score interval of a proportion.
+
+    (p + z²/2n ± z·sqrt(p(1−p)/n + z²/4n²)) / (1 + z²/n): Wilson, "Probable inference, the law of
+    succession, and statistical inference", JASA 22 (1927).
+
+    Args:
+        successes: Between 0 and ``trials``.
+        trials: At least 1.
+        confidence: Coverage, in (0, 1).
+
+    Raises:
+        ValueError: If the counts are not a proportion or the confidence is not in (0, 1).
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} of {trials} is not a proportion")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence {confidence} is not in (0, 1)")
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    rate = successes / trials
+    scale = 1 + z * z / trials
+    centre = (rate + z * z / (2 * trials)) / scale
+    half = z / scale * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    lower = 0.0 if successes == 0 else centre - half
+    upper = 1.0 if successes == trials else centre + half
+    return Interval(rate, lower, upper, trials)
+
+
+def _percentile_interval(
+    estimate: float, draws: list[float], confidence: float, count: int
+) -> Interval:
+    draws.sort()
+    tail = (1 - confidence) / 2
+    lower = draws[int(tail * len(draws))]
+    upper = draws[max(int((1 - tail) * len(draws)) - 1, 0)]
+    return Interval(estimate, lower, upper, count)
+
+
+def paired_bootstrap(
+    differences: Sequence[float], *, seed: int, resamples: int = 10_000, confidence: float = 0.95
+) -> Interval:
+    """Return the percentile interval of the mean of paired differences.
+
+    Args:
+        differences: One number per pair, in a fixed order.
+        seed: Of the private generator.
+        resamples: Number of bootstrap means.
+        confidence: Coverage, in (0, 1).
+
+    Raises:
+        ValueError: If there are no pairs or no resamples.
+    """
+    if not differences or resamples < 1:
+        raise ValueError("paired_bootstrap needs at least one pair and one resample")
+    rng = random.Random(seed)
+    count = len(differences)
+    draws = [
+        sum(differences[rng.randrange(count)] for _ in range(count)) / count
+        for _ in range(resamples)
+    ]
+    return _percentile_interval(sum(differences) / count, draws, confidence, count)
+
+
+def hierarchical_bootstrap(
+    outcomes: Mapping[int, Mapping[str, float]],
+    *,
+    seed: int,
+    resamples: int = 2_000,
+    confidence: float = 0.95,
+) -> Interval:
+    """Return an interval of the mean over a crossed design, resampling seeds and tasks.
+
+    With fewer than five seeds only the tasks are resampled, and the interval is marked as
+    conditional on the seeds.
+
+    Args:
+        outcomes: ``{run seed: {task id: value}}``; every seed must have the same tasks.
+        seed: Of the private generator.
+        resamples: Number of bootstrap means.
+        confidence: Coverage, in (0, 1).
+
+    Raises:
+        ValueError: If the design is empty or not crossed.
+    """
+    seeds = sorted(outcomes)
+    tasks = sorted(outcomes[seeds[0]]) if seeds else []
+    if not tasks or any(sorted(outcomes[one]) != tasks for one in seeds):
+        raise ValueError("hierarchical_bootstrap needs the same non-empty tasks under every seed")
+    conditional = len(seeds) < MIN_SEEDS_FOR_POPULATION
+    rng = random.Random(derive_seed(seed, "hierarchical_bootstrap"))
+    draws = []
+    for _ in range(resamples):
+        drawn_seeds = seeds if conditional else [rng.choice(seeds) for _ in seeds]
+        drawn_tasks = [rng.choice(tasks) for _ in tasks]
+        total = sum(outcomes[one][task] for one in drawn_seeds for task in drawn_tasks)
+        draws.append(total / (len(seeds) * len(tasks)))
+    cells = [outcomes[one][task] for one in seeds for task in tasks]
+    interval = _percentile_interval(sum(cells) / len(cells), draws, confidence, len(cells))
+    return Interval(interval.estimate, interval.lower, interval.upper, interval.count, conditional)
+
+
+def holm(p_values: Mapping[str, float], alpha: float = 0.05) -> dict[str, bool]:
+    """Return which hypotheses are rejected with family-wise error at most ``alpha``.
+
+    Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6 (1979).
+
+    Args:
+        p_values: Name of each hypothesis and its p value.
+        alpha: Family-wise error rate.
+
+    Raises:
+        ValueError: If a p value is not in [0, 1].
+    """
+    if any(not 0.0 <= p <= 1.0 for p in p_values.values()):
+        raise ValueError("every p value must lie in [0, 1]")
+    rejected: dict[str, bool] = {}
+    still = True
+    for rank, name in enumerate(sorted(p_values, key=lambda key: (p_values[key], key))):
+        still = still and p_values[name] <= alpha / (len(p_values) - rank)
+        rejected[name] = still
+    return rejected

@@ -1,0 +1,106 @@
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.evaluation.statistics import hierarchical_bootstrap, holm, paired_bootstrap, wilson
+
+
+def test_wilson_equals_the_textbook_value():
+    # R 4.3: prop.test(7, 10, correct = FALSE)$conf.int -> 0.3967781 0.8922087
+    interval = wilson(7, 10)
+    assert interval.estimate == 0.7
+    assert interval.lower == pytest.approx(0.3967781, abs=1e-6)
+    assert interval.upper == pytest.approx(0.8922087, abs=1e-6)
+
+
+def test_wilson_ends_are_exact_at_none_and_all():
+    assert wilson(0, 24).lower == 0.0
+    assert wilson(0, 24).upper == pytest.approx(0.13797, abs=1e-5)
+    assert wilson(24, 24).upper == 1.0
+    assert wilson(24, 24).lower == pytest.approx(1 - 0.13797, abs=1e-5)
+
+
+def test_paired_bootstrap_equals_the_reference_on_five_pairs():
+    # Reference: R = 10,000, seed 20260801 -> (n, mean, lower, upper) = (5, 0.2, -0.4, 0.8).
+    interval = paired_bootstrap([1, 0, -1, 0, 1.0], seed=20260801)
+    assert (interval.count, interval.estimate) == (5, 0.2)
+    assert interval.lower == pytest.approx(-0.4, abs=1e-12)
+    assert interval.upper == pytest.approx(0.8, abs=1e-12)
+
+
+def test_paired_bootstrap_equals_the_reference_on_384_pairs():
+    # Counts of the published comparison: 325 ties, 53 losses, 6 wins. The order of pairs enters
+    # the draws, so only the estimate is exact; the ends agree to one resampling step.
+    differences = [0.0] * 325 + [-1.0] * 53 + [1.0] * 6
+    interval = paired_bootstrap(differences, seed=20260801, resamples=4_000)
+    assert interval.estimate == pytest.approx(-0.12239583333333333, abs=1e-15)
+    assert interval.lower == pytest.approx(-0.15885416666666666, abs=6e-3)
+    assert interval.upper == pytest.approx(-0.0859375, abs=6e-3)
+
+
+def test_holm_rejects_step_by_step():
+    # alpha 0.05, m = 3: 0.01 <= 0.05/3; 0.02 <= 0.05/2; 0.06 > 0.05/1.
+    assert holm({"a": 0.01, "b": 0.06, "c": 0.02}) == {"a": True, "c": True, "b": False}
+    # 0.03 > 0.05/2 stops the procedure, so 0.04 is kept although it is below alpha.
+    assert holm({"a": 0.01, "b": 0.03, "c": 0.04}) == {"a": True, "b": False, "c": False}
+
+
+def test_crossed_interval_is_conditional_below_five_seeds():
+    tasks = {f"t{i}": float(i % 2) for i in range(40)}
+    few = hierarchical_bootstrap({1: tasks, 2: tasks}, seed=0, resamples=500)
+    many = hierarchical_bootstrap(dict.fromkeys(range(5), tasks), seed=0, resamples=500)
+    assert few.conditional_on_seeds
+    assert not many.conditional_on_seeds
+    assert few.estimate == many.estimate == 0.5
+
+
+def _covered(rng: random.Random, seeds: int, tasks: int) -> bool:
+    """Draw one crossed experiment of known mean zero, and ask whether its interval holds it."""
+    by_seed = [rng.gauss(0, 1) for _ in range(seeds)]
+    by_task = [rng.gauss(0, 1) for _ in range(tasks)]
+    outcomes = {
+        s: {str(t): by_seed[s] + by_task[t] + rng.gauss(0, 0.5) for t in range(tasks)}
+        for s in range(seeds)
+    }
+    interval = hierarchical_bootstrap(outcomes, seed=rng.randrange(10**6), resamples=200)
+    return interval.lower <= 0.0 <= interval.upper
+
+
+def test_the_crossed_interval_covers_the_truth():
+    rng = random.Random(5)
+    covered = sum(_covered(rng, seeds=12, tasks=12) for _ in range(60))
+    assert covered >= 48  # 80 % of 60; the nominal 95 % is approached from below at 12 x 12
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_contains_its_estimate(counts):
+    successes, trials = counts
+    interval = wilson(successes, trials)
+    assert 0.0 <= interval.lower <= interval.estimate <= interval.upper <= 1.0
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(-1, 3), (4, 3), (0, 0)])
+def test_wilson_refuses_what_is_no_proportion(successes, trials):
+    with pytest.raises(ValueError, match="not a proportion"):
+        wilson(successes, trials)
+
+
+def test_wilson_refuses_a_confidence_of_one():
+    with pytest.raises(ValueError, match="confidence"):
+        wilson(1, 2, confidence=1.0)
+
+
+def test_bootstraps_refuse_empty_designs():
+    with pytest.raises(ValueError, match="at least one pair"):
+        paired_bootstrap([], seed=0)
+    with pytest.raises(ValueError, match="same non-empty tasks"):
+        hierarchical_bootstrap({}, seed=0)
+    with pytest.raises(ValueError, match="same non-empty tasks"):
+        hierarchical_bootstrap({1: {"a": 1.0}, 2: {"b": 1.0}}, seed=0)
+
+
+def test_holm_refuses_what_is_no_probability():
+    with pytest.raises(ValueError, match="p value"):
+        holm({"a": 1.5})
