@@ -1,0 +1,160 @@
+"""A reversible tokenizer small enough for a CPU: greedy longest match over a fixed list.
+
+Control tags come first, then single characters, then the fragments that our own transcripts repeat
+(role headers, JSON scaffolding of tool calls and results, words of the prompts), then one token per
+byte that no other entry covers. Digits and operators stay apart, so arithmetic must be copied sign
+by sign. Every text without lone surrogates survives ``decode(encode(text))``.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+
+from core.errors import InputError
+
+SPECIALS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_result>",
+    "</tool_result>",
+    "<final>",
+    "</final>",
+)
+"""Ids 0 to 8. Id 0 pads; ``<|im_end|>`` ends a turn."""
+
+CHARACTERS = ("\t", "\n", "\r", *(chr(code) for code in range(32, 127)))
+
+FRAGMENTS = (
+    "system\n",
+    "user\n",
+    "assistant\n",
+    "tool\n",
+    '{"arguments": {"expression": "',
+    '"}, "name": "calculator"}',
+    '{"arguments": {"from_unit": "',
+    '", "to_unit": "',
+    '", "value": ',
+    '}, "name": "convert"}',
+    '{"ok": true, "result": "',
+    '{"error": "',
+    '", "ok": false}',
+    '"}',
+    ", ",
+    ". ",
+    ": ",
+    " + ",
+    " - ",
+    " * ",
+    " a",
+    " and",
+    " answer",
+    " are",
+    " calculator",
+    " call",
+    " convert",
+    " exactly",
+    " expression",
+    " final",
+    " from",
+    " give",
+    " in",
+    " is",
+    " it",
+    " of",
+    " one",
+    " or",
+    " report",
+    " result",
+    " the",
+    " then",
+    " to",
+    " tool",
+    " turn",
+    " unit",
+    " use",
+    " value",
+    " with",
+    " you",
+    "er",
+    "ing",
+    "on",
+    "re",
+    "st",
+    "Answer",
+    "Compute",
+    "Convert",
+    "Find",
+    "Give",
+    "Tools",
+    "Use",
+    "What",
+    "You",
+    "arguments",
+    "calculator",
+    "celsius",
+    "convert",
+    "error",
+    "expression",
+    "fahrenheit",
+    "from_unit",
+    "name",
+    "ok",
+    "result",
+    "to_unit",
+    "value",
+)
+
+_COVERED = frozenset(ord(character) for character in CHARACTERS)
+BYTES = tuple(byte for byte in range(256) if byte not in _COVERED)
+"""Bytes of UTF-8 text that no single character covers, each a token of its own."""
+
+
+class ToyTokenizer:
+    """The toy pair's ``TokenCodec``; every instance is equal."""
+
+    pad_id = 0
+    eos_ids = (2,)
+
+    def __init__(self) -> None:
+        vocabulary = (*SPECIALS, *CHARACTERS, *FRAGMENTS)
+        self._texts = [*(text.encode() for text in vocabulary), *(bytes([b]) for b in BYTES)]
+        self._ids = {text: index for index, text in enumerate(vocabulary)}
+        self._byte_ids = {byte: len(vocabulary) + index for index, byte in enumerate(BYTES)}
+        longest_first = sorted(vocabulary, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) + "|.", re.DOTALL)
+        self.vocab_size = len(self._texts)
+        blob = json.dumps([text.hex() for text in self._texts]).encode()
+        self.digest = hashlib.sha256(blob).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``, longest entry first; adds nothing.
+
+        Raises:
+            InputError: ``text`` holds a lone surrogate, which no UTF-8 text can.
+        """
+        token_ids: list[int] = []
+        for piece in self._pattern.findall(text):
+            index = self._ids.get(piece)
+            if index is None:
+                token_ids.extend(self._byte_ids[byte] for byte in _utf8(piece))
+            else:
+                token_ids.append(index)
+        return token_ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ids; bytes that form no character become U+FFFD."""
+        return b"".join(self._texts[index] for index in token_ids).decode("utf-8", "replace")
+
+
+def _utf8(character: str) -> bytes:
+    try:
+        return character.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds a lone surrogate, U+{ord(character):04X}",
+            "Surrogates stand for half a character; remove it or write the whole character.",
+        ) from error
