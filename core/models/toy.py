@@ -110,15 +110,17 @@ class ToyBackend:
         """Write the tokens' keys and values at their positions and return ``hidden_SQH``."""
         rows_S1 = torch.arange(token_ids_SQ.shape[0], device=self.device)[:, None]
         slots_W = torch.arange(cache.width, device=self.device)
-        visible_S1QW = (slots_W <= positions_SQ[..., None])[:, None]
+        hidden_slots_SQW = slots_W > positions_SQ[..., None]
+        bias_SQW = torch.zeros_like(hidden_slots_SQW, dtype=self.dtype)
+        bias_SQW.masked_fill_(hidden_slots_SQW, -torch.inf)
+        bias = bias_SQW.repeat_interleave(self.config.num_heads, dim=0)
         rotation_SQD = self._rotation_PD[positions_SQ]
         x_SQH = F.embedding(token_ids_SQ, self.parameters["embedding"])
         for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):
             q, k, v = self._attention_inputs(x_SQH, rotation_SQD, layer)
             keys[rows_S1, :, positions_SQ] = k.transpose(1, 2)
             values[rows_S1, :, positions_SQ] = v.transpose(1, 2)
-            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=visible_S1QW)
-            x_SQH = self._layer_output(x_SQH, mixed, layer)
+            x_SQH = self._layer_output(x_SQH, self._attend(q, keys, values, bias), layer)
         return self._norm(x_SQH, "norm")
 
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -174,6 +176,13 @@ class ToyBackend:
         turned = torch.view_as_real(pairs * rotation.unsqueeze(-2)).flatten(-2)
         q, k = turned.transpose(1, 2).split(heads, dim=1)
         return q, k, fused[:, :, 2 * heads :].transpose(1, 2)
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """Attend over all slots by batched products, which beat SDPA at one query per row."""
+        scores = torch.baddbmm(
+            bias, q.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2), alpha=self.head_width**-0.5
+        )
+        return torch.bmm(scores.softmax(-1), values.flatten(0, 1)).view(q.shape)
 
     def _layer_output(self, x_BTH: Tensor, mixed: Tensor, layer: int) -> Tensor:
         """Add attention's and then SwiGLU's contribution to the residual stream."""
