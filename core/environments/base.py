@@ -4,13 +4,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
+
+from core.environments.prompts import render_system_prompt
+from core.errors import InputError
 
 Difficulty = Literal["easy", "medium", "hard"]
 Split = Literal["train", "eval", "test"]
 
-SPLIT_OFFSETS: dict[str, int] = {"train": 0, "eval": 1_000_000, "test": 2_000_000}
-"""First task index of each split."""
+SPLIT_OFFSETS: dict[Split, int] = {"train": 0, "eval": 1_000_000, "test": 2_000_000}
+"""First task index of each split, in the order in which splits are made."""
+
+PromptStyle = Literal["full", "compact"]
+Version = Literal["v1", "v2"]
 
 
 class FailureCategory(StrEnum):
@@ -28,7 +34,7 @@ class FailureCategory(StrEnum):
 
 @dataclass(frozen=True)
 class Task:
-    """One problem. ``prompt`` is what the student reads; ``answer`` is what the verifier expects."""
+    """One problem: ``prompt`` is what the student reads, ``answer`` what the verifier expects."""
 
     task_id: str
     prompt: str
@@ -98,24 +104,28 @@ class Environment(ABC):
         prompt_style: ``full`` explains tools and protocol at length, ``compact`` in few tokens.
         protocol_version: Version of the prompt's examples and, by default, of the verifier.
         verifier_version: Overrides the version of the verifier alone.
+
+    Raises:
+        InputError: A parameter has none of its values.
     """
 
     name: ClassVar[str]
 
     def __init__(
         self,
-        prompt_style: Literal["full", "compact"] = "full",
-        protocol_version: Literal["v1", "v2"] = "v1",
-        verifier_version: Literal["v1", "v2"] | None = None,
+        prompt_style: PromptStyle = "full",
+        protocol_version: Version = "v1",
+        verifier_version: Version | None = None,
     ) -> None:
-        self.prompt_style = prompt_style
-        self.protocol_version = protocol_version
-        self.verifier_version = verifier_version or protocol_version
+        self.prompt_style: PromptStyle = prompt_style
+        self.protocol_version: Version = protocol_version
+        self.verifier_version: Version = verifier_version or protocol_version
+        _check_choice("prompt_style", prompt_style, get_args(PromptStyle))
+        _check_choice("protocol_version", protocol_version, get_args(Version))
+        _check_choice("verifier_version", self.verifier_version, get_args(Version))
 
     @abstractmethod
-    def generate_task(
-        self, index: int, *, seed: int, difficulty: Difficulty, split: Split
-    ) -> Task:
+    def generate_task(self, index: int, *, seed: int, difficulty: Difficulty, split: Split) -> Task:
         """Return task ``index``: a pure function of its arguments."""
 
     @abstractmethod
@@ -143,6 +153,10 @@ class Environment(ABC):
         del task
         return None
 
+    def system_prompt(self) -> str:
+        """Return what the student reads first: the tools and the turn grammar."""
+        return render_system_prompt(self)
+
     def final_answer_example(self) -> str:
         """Return an answer in the right format, for the system prompt."""
         return "42"
@@ -150,3 +164,60 @@ class Environment(ABC):
     def trajectory_metadata(self, task: Task) -> dict[str, Any]:
         """Return what a trajectory of ``task`` should carry."""
         return dict(task.metadata)
+
+
+def make_splits(
+    environment: Environment, counts: Mapping[str, int], seed: int, difficulty: Difficulty
+) -> dict[str, list[Task]]:
+    """Return the tasks of each split; no prompt occurs twice, in one split or across splits.
+
+    Splits are made in the order train, eval, test, from indices 0, 1 000 000 and 2 000 000 up. An
+    index whose prompt was seen before is passed over.
+
+    Args:
+        environment: Generates the tasks.
+        counts: Number of tasks per split; a split that is not named is empty.
+        seed: Seed of the task generator.
+        difficulty: Difficulty of every task.
+
+    Raises:
+        InputError: A split is unknown, or the environment has too few distinct prompts.
+    """
+    for split in counts:
+        _check_choice("split", split, tuple(SPLIT_OFFSETS))
+    seen: set[str] = set()
+    return {
+        split: _fresh_tasks(environment, split, counts.get(split, 0), seed, difficulty, seen)
+        for split in SPLIT_OFFSETS
+    }
+
+
+def _fresh_tasks(
+    environment: Environment,
+    split: Split,
+    wanted: int,
+    seed: int,
+    difficulty: Difficulty,
+    seen: set[str],
+) -> list[Task]:
+    tasks: list[Task] = []
+    first = SPLIT_OFFSETS[split]
+    for index in range(first, first + max(200 * wanted, 2000)):
+        if len(tasks) == wanted:
+            break
+        task = environment.generate_task(index, seed=seed, difficulty=difficulty, split=split)
+        if task.prompt not in seen:
+            seen.add(task.prompt)
+            tasks.append(task)
+    if len(tasks) < wanted:
+        raise InputError(
+            f"{environment.name} has only {len(tasks)} fresh {difficulty} prompts for the {split} "
+            f"split, not {wanted}",
+            "Ask for fewer tasks or a harder difficulty.",
+        )
+    return tasks
+
+
+def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{key} is {value!r}", f"Choose one of {', '.join(choices)}.")

@@ -1,0 +1,72 @@
+"""The system prompt: an environment's tools and the turn grammar, at length or in few tokens."""
+
+from typing import TYPE_CHECKING, Any
+
+from core.environments.protocol import (
+    CALL_CLOSE,
+    CALL_OPEN,
+    FINAL_CLOSE,
+    FINAL_OPEN,
+    RESULT_CLOSE,
+    RESULT_OPEN,
+    render_final,
+    render_tool_call,
+)
+
+if TYPE_CHECKING:
+    from core.environments.base import Environment
+
+_RULES = f"""\
+You solve tasks with tools. Each turn of yours ends in exactly one block.
+
+To call a tool, write
+{{call}}
+and read its answer between {RESULT_OPEN} and {RESULT_CLOSE} in the next message.
+
+When you know the answer, write
+{{final}}
+
+A block holds one call or one answer, a call is one JSON object, and nothing follows the block."""
+
+
+def render_system_prompt(environment: "Environment") -> str:
+    """Return the system prompt of an environment, in its prompt style and protocol version.
+
+    Version v1 shows the two blocks with placeholders; v2 shows a call of the first tool and a final
+    answer that could really occur.
+    """
+    specs = environment.tool_specs()
+    if environment.prompt_style == "compact":
+        return _compact(specs)
+    if environment.protocol_version == "v1":
+        call = f'{CALL_OPEN}\n{{"arguments": {{...}}, "name": "..."}}\n{CALL_CLOSE}'
+        final = f"{FINAL_OPEN}\n...\n{FINAL_CLOSE}"
+    else:
+        call = render_tool_call(specs[0]["name"], _example_arguments(specs[0]["parameters"]))
+        final = render_final(environment.final_answer_example())
+    rules = _RULES.format(call=call, final=final)
+    return "\n\n".join([rules, "Tools:\n" + "\n".join(map(_describe, specs))])
+
+
+def _compact(specs: list[dict[str, Any]]) -> str:
+    signatures = ", ".join(f"{spec['name']}({', '.join(_properties(spec))})" for spec in specs)
+    call = f'{CALL_OPEN}{{"arguments": {{}}, "name": ""}}{CALL_CLOSE}'
+    return f"Tools: {signatures}\n{call} or {FINAL_OPEN}answer{FINAL_CLOSE}"
+
+
+def _properties(spec: dict[str, Any]) -> dict[str, Any]:
+    return spec["parameters"].get("properties", {})
+
+
+def _describe(spec: dict[str, Any]) -> str:
+    required = spec["parameters"].get("required", [])
+    lines = [f"- {spec['name']}: {spec['description']}"]
+    for name, schema in _properties(spec).items():
+        optional = "" if name in required else ", optional"
+        lines.append(f"    {name} ({schema['type']}{optional}): {schema['description']}")
+    return "\n".join(lines)
+
+
+def _example_arguments(parameters: dict[str, Any]) -> dict[str, Any]:
+    properties = parameters.get("properties", {})
+    return {name: properties[name]["examples"][0] for name in parameters.get("required", [])}

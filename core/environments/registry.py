@@ -1,0 +1,59 @@
+"""Environments by name."""
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from core.environments.base import Environment
+from core.errors import InputError
+
+BUILT_IN = {"calculator": "core.environments.calculator"}
+"""Module that registers each built-in environment; imported when it is asked for."""
+
+_registered: dict[str, type[Environment]] = {}
+
+
+def register(environment: type[Environment]) -> type[Environment]:
+    """Make an environment class known under its ``name``; a class decorator.
+
+    Raises:
+        InputError: Another class has that name.
+    """
+    known = _registered.setdefault(environment.name, environment)
+    if (known.__module__, known.__qualname__) != (environment.__module__, environment.__qualname__):
+        raise InputError(
+            f"environment {environment.name!r} is already {known.__module__}.{known.__qualname__}",
+            "Give one of them another name.",
+        )
+    _registered[environment.name] = environment
+    return environment
+
+
+def names() -> list[str]:
+    """Return the names that ``make_environment`` knows, sorted."""
+    return sorted({*BUILT_IN, *_registered})
+
+
+def make_environment(name: str, **params: Any) -> Environment:
+    """Return a new environment.
+
+    Args:
+        name: One of ``names()``.
+        params: Keyword arguments of its class, e.g. ``prompt_style`` or ``protocol_version``.
+
+    Raises:
+        InputError: The name or a parameter is unknown.
+    """
+    if name not in _registered and name in BUILT_IN:
+        import_module(BUILT_IN[name])
+    if name not in _registered:
+        close = get_close_matches(name, names(), n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names())}."
+        raise InputError(f"environment {name!r} does not exist", hint)
+    try:
+        return _registered[name](**params)
+    except TypeError as error:
+        raise InputError(
+            f"environment {name!r} cannot be made with {params}: {error}",
+            "See environment.params in the recipe.",
+        ) from error
