@@ -1,0 +1,102 @@
+"""Where and how a recipe is executed. Nothing here may change a key."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from core.recipe.schema.section import Section
+
+
+class Inherited(Section):
+    """Settings of the seeds' recipes that have no counterpart here.
+
+    They are checked like any other so that such a recipe loads unchanged, and then have no effect:
+    targets and states are artifacts, models stay resident, log-probabilities are always kept.
+    """
+
+    cache_dir: str | None = None
+    """Where teacher targets would lie; they are artifacts of the store."""
+    cache_entries_per_shard: int = Field(default=32, ge=1, le=4096)
+    """Episodes per file of targets."""
+    cache_dtype: Literal["float32", "float16"] = "float32"
+    """Storage of targets; they are stored in float32."""
+    cache_strict_policy_version: bool = True
+    """Refuse targets of another student; a key already says which student."""
+    cache_reuse_across_policy_versions: bool = False
+    """Keep targets across updates; offline distillation only."""
+    cache_keep_cycles: int = Field(default=1, ge=1)
+    """Cycles of targets to keep; ``opd gc`` prunes."""
+    cache_verify_checksums_on_load: bool = True
+    """Re-hash targets; every read of an artifact is verified."""
+    memory_empty_cache_between_phases: bool = True
+    """Return cached device memory between phases."""
+    memory_reset_peak_stats_each_cycle: bool = True
+    """Start the peak-memory counter anew each cycle."""
+    memory_auto_swap_vram_headroom_gb: float = Field(default=2.0, ge=0)
+    """Free device memory below which models would be swapped, GB."""
+    rollout_record_logprobs: bool = False
+    """Keep the sampler's log-probabilities; they are always kept."""
+    rollout_prompt_batch_size: int = Field(default=1, ge=1, le=1024)
+    """Prompts per physical batch; ``slots`` decides here."""
+    rollout_max_padded_tokens: int = Field(default=4096, ge=1)
+    """Tokens per physical batch of prompts; ``slots`` decides here."""
+    train_save_every_cycles: int = Field(default=0, ge=0)
+    """Cycles between checkpoints; the state after every cycle is an artifact."""
+    loss_exact_max_vocab: int = Field(default=8192, ge=1)
+    """Largest vocabulary for stored exact targets; exact targets are hidden states here."""
+    loss_allow_large_exact: bool = False
+    """Lift that limit."""
+    run_execution_plan_digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the plan that a recipe was compiled from."""
+    run_profile_identity: dict[str, JsonValue] = Field(default_factory=dict)
+    """Name of the profile that a recipe was compiled from."""
+
+
+class Runtime(Section):
+    """Device, paths, physical sizes and labels."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models run; ``auto`` takes CUDA where there is one."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads of one operation; null means 1 for the toy backend and all cores otherwise."""
+    store: Path = Field(default=Path(".opd/store"), strict=False)
+    """Root of the artifact store."""
+    runs: Path = Field(default=Path("runs"), strict=False)
+    """Directory of run views."""
+    run_id: str | None = None
+    """Directory name of this run's view; null makes one."""
+    run_name: str = Field(default="opd", min_length=1, max_length=120)
+    """Label of the run; a recipe without one is called after its file."""
+    notes: str = ""
+    """Free text for the report."""
+    tags: tuple[str, ...] = Field(default=(), strict=False)
+    """Free labels."""
+    slots: int = Field(default=32, ge=1)
+    """Episodes that are decoded together, rows."""
+    trajectory_batch_size: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 8
+    """Episodes per physical batch of scoring and updating, rows."""
+    max_update_padded_tokens: int | None = Field(default=None, ge=1)
+    """Tokens, padding included, of one physical update batch; null is no limit."""
+    length_bucketing: bool = True
+    """Batch episodes of similar length."""
+    chunk_size: int = Field(default=256, ge=1, le=65_536)
+    """Positions whose logits exist at the same time."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass."""
+    memory_strategy: Literal["resident", "swap", "auto"] = "auto"
+    """Whether models stay on the device between phases."""
+    oom_retries: int = Field(default=3, ge=0, le=10)
+    """Times that ``chunk_size`` is halved after running out of memory."""
+    min_chunk_size: int = Field(default=8, ge=1)
+    """Smallest ``chunk_size`` tried, positions."""
+    log_every_steps: int = Field(default=1, ge=1)
+    """Optimizer steps between log lines."""
+    offline: bool = False
+    """Never open a network connection for models."""
+    strict_code: bool = False
+    """Rebuild an artifact whose code has changed, in place of flagging it."""
+    gpu_slot: bool = True
+    """Take the machine-wide GPU slot around work on CUDA."""
+    inherited: Inherited = Inherited()
+    """Settings of the seeds' recipes without effect here."""

@@ -1,0 +1,59 @@
+"""Section ``loss``: what is minimised at a selected position, in nats."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from core.recipe.schema.section import Section
+
+LossMode = Literal["exact_full_vocab", "bucketed_topk_tail", "forward_kl_topk", "verl_pg_k1"]
+Divergence = Literal["forward_kl", "reverse_kl", "jsd"]
+Aggregation = Literal["native_per_trajectory", "token-mean"]
+
+
+class Loss(Section):
+    """The divergence between student and teacher, and how positions are averaged."""
+
+    mode: LossMode = "bucketed_topk_tail"
+    """What the teacher hands over: its whole distribution; its ``top_k`` log-probabilities and one
+    bucket for the rest; top-k without a rest as in verl; or one log-probability per token."""
+    aggregation: Aggregation = "native_per_trajectory"
+    """Mean over episodes of the mean over tokens, or one mean over all tokens of the step."""
+    divergence: Divergence = "reverse_kl"
+    """``forward_kl`` = KL(teacher‖student), ``reverse_kl`` = KL(student‖teacher), ``jsd``."""
+    temperature: float = Field(default=1.0, gt=0, le=20)
+    """Divides both models' logits inside the divergence."""
+    scale_by_temperature_squared: bool = True
+    """Multiply the divergence by temperature² so that gradients keep their size."""
+    top_k: int = Field(default=64, ge=1, le=262_144)
+    """Teacher log-probabilities kept per position; ``exact_full_vocab`` has none and says 1."""
+    jsd_beta: float = Field(default=0.5, ge=0, le=1)
+    """Weight of the teacher in the Jensen-Shannon mixture; inside (0, 1)."""
+    tail_epsilon: float = Field(default=1e-9, gt=0, lt=1e-2)
+    """Least probability of the rest bucket."""
+    log_prob_min_clamp: float | None = Field(default=None, le=0)
+    """Lower limit of log-probabilities, nats; verl modes only."""
+    loss_max_clamp: float | None = Field(default=None, gt=0)
+    """Upper limit of one position's loss, nats; verl modes only."""
+    sampled_token_nll_weight: float = Field(default=0.0, ge=0, le=1)
+    """Share c of the sampled token's negative log-likelihood: (1-c)·divergence + c·NLL."""
+    policy_loss_mode: Literal["vanilla"] = "vanilla"
+    """Clipped surrogate; ``verl_pg_k1`` only."""
+    clip_ratio: float = Field(default=0.2, ge=0)
+    """Half width of the clipping interval; ``verl_pg_k1`` only."""
+    clip_ratio_low: float = Field(default=0.2, ge=0)
+    """Lower half width; ``verl_pg_k1`` only."""
+    clip_ratio_high: float = Field(default=0.2, ge=0)
+    """Upper half width; ``verl_pg_k1`` only."""
+    clip_ratio_c: float = Field(default=3.0, gt=1)
+    """Limit of the dual clip for negative advantages; ``verl_pg_k1`` only."""
+    estimator_implementation_version: int | None = Field(default=None, ge=1)
+    """Version of the policy-gradient estimator; ``verl_pg_k1`` only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _exact_mode_keeps_no_support(cls, given: Any) -> Any:
+        """An omitted ``top_k`` means 1 where the whole distribution is used."""
+        if isinstance(given, dict) and given.get("mode") == "exact_full_vocab":
+            return {"top_k": 1, **given}
+        return given

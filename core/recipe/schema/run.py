@@ -1,0 +1,19 @@
+"""Section ``run``: what kind of experiment, and its seed."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from core.recipe.schema.section import Section
+
+
+class Run(Section):
+    """What kind of experiment this is."""
+
+    mode: Literal["sft", "offline_kd", "opd"] = "opd"
+    """``opd`` trains on the student's own episodes, ``offline_kd`` on a fixed data set that a
+    teacher scored, ``sft`` on oracle traces alone."""
+    seed: int = Field(default=1234, ge=0)
+    """Seed of everything that this run draws: initial weights, task order, sampling, selection."""
+    deterministic: bool = True
+    """Deterministic kernels. They are always used; false is accepted and changes nothing."""

@@ -1,0 +1,48 @@
+"""Section ``train``: how many cycles, how much per cycle, and the optimizer."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from core.recipe.schema.section import Section
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+class Train(Section):
+    """Cycles of sampling, scoring and updating, and the optimizer that updates."""
+
+    cycles: int = Field(default=4, ge=0, le=100_000)
+    """Times that episodes are sampled, scored and trained on; 0 evaluates only."""
+    rollouts_per_cycle: int = Field(default=8, ge=1, le=8192)
+    """Episodes per cycle."""
+    gradient_accumulation_steps: int = Field(default=8, ge=1, le=1024)
+    """Episodes per optimizer step."""
+    opd_freshness: Literal["strict", "replay"] = "strict"
+    """``strict``: one step per fresh batch; ``replay``: several steps on one batch."""
+    learning_rate: float = Field(default=1e-4, gt=0, le=1)
+    """Peak learning rate."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay per step, times the learning rate."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Longer gradients are scaled to this Euclidean norm."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Optimizer steps of linear warm-up."""
+    lr_schedule: Schedule = "constant"
+    """Shape of the learning rate after the warm-up."""
+    optimizer: Literal["adamw", "adamw8bit"] = "adamw"
+    """AdamW, or AdamW with 8-bit moments."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    adam_beta2: float = Field(default=0.95, ge=0, lt=1)
+    """Decay of the second moment."""
+    adam_eps: float = Field(default=1e-8, gt=0)
+    """Added to the root of the second moment."""
+    eval_every_cycles: int = Field(default=0, ge=0)
+    """Evaluate after every this many cycles; 0 evaluates at the end only."""
+    sft_warmup_cycles: int = Field(default=0, ge=0, le=100_000)
+    """Supervised cycles before the first on-policy one, on the same schedule and optimizer."""
+    max_selected_training_tokens: int | None = Field(default=None, ge=1)
+    """Stop when this many selected tokens were trained on."""
+    max_wall_seconds: float | None = Field(default=None, gt=0)
+    """Stop after this many seconds."""

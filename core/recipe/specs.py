@@ -1,0 +1,234 @@
+"""The smallest description of each step: what its key is made of, besides its parents.
+
+A field that a step does not use is not in its spec, and a setting that another setting switches
+off is null, so editing it reruns nothing.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from core.recipe.schema.adapters import Lora
+from core.recipe.schema.loss import LossMode
+from core.recipe.schema.models import ToySize
+from core.recipe.schema.selection import SelectorName
+
+
+class Spec(BaseModel):
+    """A frozen part of a key."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class EnvironmentSpec(Spec):
+    """Which world."""
+
+    name: str
+    """Name in the registry of environments."""
+    params: dict[str, JsonValue]
+    """Arguments of the environment."""
+
+
+class SplitsSpec(Spec):
+    """Generate the tasks of the three splits."""
+
+    environment: EnvironmentSpec
+    """Which world."""
+    difficulty: Literal["easy", "medium", "hard"]
+    """How many steps a task needs."""
+    split_seed: int
+    """Seed of the tasks."""
+    train: int
+    """Tasks of the train split."""
+    eval: int
+    """Tasks of the eval split."""
+    test: int
+    """Tasks of the test split."""
+
+
+class TokenizerSpec(Spec):
+    """Which tokenizer reads and writes the transcripts."""
+
+    backend: Literal["toy", "hf"]
+    """Library."""
+    tokenizer_id: str | None
+    """Hub id or local directory; null for the toy tokenizer."""
+    revision: str | None
+    """Commit or tag on the Hub."""
+
+
+class TracesSpec(Spec):
+    """Play the oracle on every task of a split."""
+
+    environment: EnvironmentSpec
+    """Which world."""
+    tokenizer: TokenizerSpec
+    """How the transcripts are tokenised."""
+    split: Literal["train"]
+    """Which tasks."""
+    max_turns: int
+    """Turns before a transcript is cut."""
+
+
+class ModelSpec(Spec):
+    """Weights and arithmetic of one model, before any training of ours."""
+
+    backend: Literal["toy", "hf"]
+    """Library."""
+    toy: ToySize | None
+    """Size of the toy decoder; null for another backend."""
+    model_id: str | None
+    """Hub id or local directory; null for the toy backend."""
+    revision: str | None
+    """Commit or tag on the Hub."""
+    dtype: str
+    """Arithmetic: float32, bfloat16 or float16."""
+    attn_implementation: str | None
+    """Attention kernel; null for the toy backend."""
+    tokenizer: TokenizerSpec
+    """The tokenizer that belongs to it."""
+
+
+class ToyFitSpec(Spec):
+    """How a toy teacher is fitted on oracle traces."""
+
+    seed: int
+    """Seed of its initial weights and of the order of the traces."""
+    steps: int
+    """Optimizer steps."""
+    learning_rate: float
+    """Peak learning rate."""
+    batch_size: int
+    """Traces per step."""
+    betas: tuple[float, float]
+    """Decays of AdamW's moments."""
+
+
+class TeacherSpec(Spec):
+    """What identifies the teacher's weights; what it is shown is no part of it."""
+
+    model: ModelSpec
+    """Architecture or pretrained weights."""
+    fit: ToyFitSpec | None
+    """How a toy teacher is made; null for pretrained weights."""
+
+
+class StudentSpec(Spec):
+    """The student before any training of ours."""
+
+    model: ModelSpec
+    """Architecture or pretrained weights."""
+    lora: Lora | None
+    """Adapter that is trained; null trains every weight."""
+    seed: int
+    """Run seed: initial weights that are not pretrained."""
+
+
+class SelectionSpec(Spec):
+    """Which of the student's tokens count, and how much."""
+
+    selector: SelectorName
+    """Rule that picks positions."""
+    ratio: float | None
+    """Share of the student's tokens; null where the rule has none."""
+    max_positions_per_trajectory: int | None
+    """Upper limit of selected tokens per episode; null is none."""
+    critical_weight: float
+    """Weight of a token in a tool call or a final answer."""
+    other_weight: float
+    """Weight of any other token."""
+
+
+class LimitsSpec(Spec):
+    """When an episode ends."""
+
+    max_turns: int
+    """Turns of the student."""
+    max_new_tokens_per_turn: int
+    """Tokens that one turn may generate."""
+    max_total_tokens: int
+    """Tokens of the whole transcript."""
+    max_parse_errors: int
+    """Unreadable turns after which the episode ends."""
+    max_repeated_calls: int
+    """Times that one identical tool call is executed."""
+
+
+class SamplingSpec(Spec):
+    """The distribution that tokens are drawn from."""
+
+    temperature: float
+    """Divides the logits; 0 takes the most likely token."""
+    top_p: float
+    """Nucleus probability; 1 keeps all."""
+    top_k: int
+    """Most likely tokens kept; 0 keeps all."""
+
+
+class RolloutSpec(Spec):
+    """Sample the episodes of one cycle."""
+
+    environment: EnvironmentSpec
+    """Which world."""
+    limits: LimitsSpec
+    """When an episode ends."""
+    sampling: SamplingSpec
+    """How tokens are drawn."""
+    rollouts: int
+    """Episodes."""
+    cycle: int
+    """Index of the cycle; it enters the episodes' ids and so their noise."""
+    task_cursor: int
+    """Place of the first task in the shuffled order of the train split, counted without wrapping;
+    the order is ``random.Random(run_seed ^ 0x5EED).shuffle(range(train tasks))``."""
+    run_seed: int
+    """Seed of the task order and of the sampling."""
+
+
+class ScoreSpec(Spec):
+    """Ask the teacher about the episodes of one cycle."""
+
+    environment: EnvironmentSpec | None
+    """World that gives the teacher its hint; null where the teacher reads what the student read."""
+    selection: SelectionSpec
+    """Which tokens are scored."""
+    loss_mode: LossMode
+    """What the teacher hands over."""
+    top_k: int | None
+    """Log-probabilities per position; null where the whole distribution is used."""
+    temperature: float | None
+    """Divides the teacher's logits; null where the loss does it on the whole distribution."""
+    teacher_mode: Literal["standard", "privileged_context"]
+    """What the teacher reads."""
+    run_seed: int
+    """Seed of the selection."""
+
+
+class EvaluationSpec(Spec):
+    """Solve a slice of a split."""
+
+    environment: EnvironmentSpec
+    """Which world."""
+    limits: LimitsSpec
+    """When an episode ends."""
+    sampling: SamplingSpec
+    """How tokens are drawn."""
+    split: Literal["train", "eval", "test"]
+    """Which tasks."""
+    task_offset: int
+    """Index in the split of the first task."""
+    tasks: int
+    """Tasks to solve."""
+    seed: int
+    """Seed of the sampling, where the temperature is not 0."""
+
+
+class ReportSpec(Spec):
+    """What the report shows."""
+
+    max_trajectories: int
+    """Episodes shown token by token."""
+    max_tokens_per_trajectory: int
+    """Tokens shown of each."""

@@ -1,0 +1,261 @@
+"""What each step needs to know of a recipe: pure functions from ``Recipe`` to a spec."""
+
+from core.recipe.recipe import Recipe
+from core.recipe.schedule import (
+    cold_start_rollouts,
+    own_schedule,
+    shared_cold_start_cycles,
+    shared_schedule,
+    steps_per_cycle,
+)
+from core.recipe.schema.models import Model
+from core.recipe.specs import (
+    EnvironmentSpec,
+    EvaluationSpec,
+    LimitsSpec,
+    ModelSpec,
+    ReportSpec,
+    RolloutSpec,
+    SamplingSpec,
+    ScoreSpec,
+    SelectionSpec,
+    SplitsSpec,
+    StudentSpec,
+    TeacherSpec,
+    TokenizerSpec,
+    ToyFitSpec,
+    TracesSpec,
+)
+from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, UpdateSpec
+
+TOY_FIT_BETAS = (0.9, 0.95)
+SELECTORS_WITH_RATIO = ("uniform_ratio", "uniform_budget", "hybrid")
+
+
+def environment_spec(recipe: Recipe) -> EnvironmentSpec:
+    """Return the world."""
+    return EnvironmentSpec(name=recipe.environment.name, params=recipe.environment.params)
+
+
+def splits_spec(recipe: Recipe) -> SplitsSpec:
+    """Return what the tasks of the three splits depend on."""
+    return SplitsSpec(
+        environment=environment_spec(recipe),
+        difficulty=recipe.environment.difficulty,
+        split_seed=recipe.environment.split_seed,
+        train=recipe.environment.train_tasks,
+        eval=recipe.environment.eval_tasks,
+        test=recipe.environment.test_tasks,
+    )
+
+
+def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
+    """Return the tokenizer of one model; the toy backend has a single one."""
+    if recipe.models.backend == "toy":
+        return TokenizerSpec(backend="toy", tokenizer_id=None, revision=None)
+    return TokenizerSpec(
+        backend="hf",
+        tokenizer_id=model.tokenizer_id or model.model_id,
+        revision=model.tokenizer_revision or model.revision,
+    )
+
+
+def traces_spec(recipe: Recipe) -> TracesSpec:
+    """Return what the oracle's transcripts depend on, besides the tasks."""
+    return TracesSpec(
+        environment=environment_spec(recipe),
+        tokenizer=tokenizer_spec(recipe, recipe.models.student),
+        split="train",
+        max_turns=recipe.rollout.max_turns,
+    )
+
+
+def model_spec(recipe: Recipe, model: Model) -> ModelSpec:
+    """Return the weights and arithmetic of one model."""
+    toy = recipe.models.backend == "toy"
+    return ModelSpec(
+        backend=recipe.models.backend,
+        toy=model.toy if toy else None,
+        model_id=None if toy else model.model_id,
+        revision=None if toy else model.revision,
+        dtype=model.dtype,
+        attn_implementation=None if toy else model.attn_implementation,
+        tokenizer=tokenizer_spec(recipe, model),
+    )
+
+
+def teacher_spec(recipe: Recipe) -> TeacherSpec:
+    """Return what the teacher's weights depend on, besides the traces it is fitted on."""
+    teacher = recipe.models.teacher
+    fit = ToyFitSpec(
+        seed=teacher.toy_teacher_seed,
+        steps=teacher.toy_pretrain_steps,
+        learning_rate=teacher.toy_pretrain_lr,
+        batch_size=teacher.toy_pretrain_batch_size or recipe.train.gradient_accumulation_steps,
+        betas=TOY_FIT_BETAS,
+    )
+    toy = recipe.models.backend == "toy"
+    return TeacherSpec(model=model_spec(recipe, teacher), fit=fit if toy else None)
+
+
+def student_spec(recipe: Recipe) -> StudentSpec:
+    """Return what the untrained student depends on."""
+    lora = recipe.models.student.lora
+    adapted = recipe.models.backend == "hf" and lora.enabled
+    return StudentSpec(
+        model=model_spec(recipe, recipe.models.student),
+        lora=lora if adapted else None,
+        seed=recipe.run.seed,
+    )
+
+
+def selection_spec(recipe: Recipe) -> SelectionSpec:
+    """Return which tokens count."""
+    selection = recipe.selection
+    return SelectionSpec(
+        selector=selection.selector,
+        ratio=selection.ratio if selection.selector in SELECTORS_WITH_RATIO else None,
+        max_positions_per_trajectory=selection.max_positions_per_trajectory,
+        critical_weight=selection.critical_weight,
+        other_weight=selection.other_weight,
+    )
+
+
+def optimizer_spec(recipe: Recipe) -> OptimizerSpec:
+    """Return the optimizer, which all phases share."""
+    train = recipe.train
+    return OptimizerSpec(
+        name=train.optimizer,
+        weight_decay=train.weight_decay,
+        betas=(train.adam_beta1, train.adam_beta2),
+        eps=train.adam_eps,
+        max_grad_norm=train.max_grad_norm,
+    )
+
+
+def cold_start_spec(recipe: Recipe) -> ColdStartSpec | None:
+    """Return the supervised training before the first on-policy cycle, or None if there is none."""
+    own = recipe.cold_start
+    shared = shared_cold_start_cycles(recipe)
+    if own is None and shared == 0:
+        return None
+    return ColdStartSpec(
+        cycles=own.cycles if own else shared,
+        rollouts_per_cycle=cold_start_rollouts(recipe),
+        gradient_accumulation_steps=recipe.train.gradient_accumulation_steps,
+        optimizer=optimizer_spec(recipe),
+        schedule=own_schedule(recipe, own) if own else shared_schedule(recipe, 0),
+        selection=selection_spec(recipe),
+        aggregation=recipe.loss.aggregation,
+        carries_optimizer=own is None,
+        seed=recipe.run.seed,
+    )
+
+
+def limits_spec(recipe: Recipe, max_turns: int | None = None) -> LimitsSpec:
+    """Return when an episode ends; ``max_turns`` replaces the recipe's."""
+    rollout = recipe.rollout
+    return LimitsSpec(
+        max_turns=max_turns or rollout.max_turns,
+        max_new_tokens_per_turn=rollout.max_new_tokens_per_turn,
+        max_total_tokens=rollout.max_total_tokens,
+        max_parse_errors=rollout.max_parse_errors,
+        max_repeated_calls=rollout.max_repeated_calls,
+    )
+
+
+def sampling_spec(recipe: Recipe, temperature: float) -> SamplingSpec:
+    """Return how tokens are drawn at a temperature; at 0 truncation means nothing."""
+    rollout = recipe.rollout
+    if temperature == 0:
+        return SamplingSpec(temperature=0.0, top_p=1.0, top_k=0)
+    return SamplingSpec(temperature=temperature, top_p=rollout.top_p, top_k=rollout.top_k)
+
+
+def rollout_spec(recipe: Recipe, cycle: int) -> RolloutSpec:
+    """Return what the episodes of a cycle (0, 1, …) depend on, besides tasks and student."""
+    rollouts = recipe.train.rollouts_per_cycle
+    return RolloutSpec(
+        environment=environment_spec(recipe),
+        limits=limits_spec(recipe),
+        sampling=sampling_spec(recipe, recipe.rollout.temperature),
+        rollouts=rollouts,
+        cycle=cycle,
+        task_cursor=rollouts * (shared_cold_start_cycles(recipe) + cycle),
+        run_seed=recipe.run.seed,
+    )
+
+
+def score_spec(recipe: Recipe) -> ScoreSpec:
+    """Return what the teacher's targets depend on, besides its weights and the episodes."""
+    exact = recipe.loss.mode == "exact_full_vocab"
+    privileged = recipe.models.teacher.mode == "privileged_context"
+    return ScoreSpec(
+        environment=environment_spec(recipe) if privileged else None,
+        selection=selection_spec(recipe),
+        loss_mode=recipe.loss.mode,
+        top_k=None if exact else recipe.loss.top_k,
+        temperature=None if exact else recipe.loss.temperature,
+        teacher_mode=recipe.models.teacher.mode,
+        run_seed=recipe.run.seed,
+    )
+
+
+def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
+    """Return what the update of a cycle (0, 1, …) depends on, besides its parents."""
+    loss = recipe.loss
+    first_cycle = shared_cold_start_cycles(recipe)
+    return UpdateSpec(
+        loss_mode=loss.mode,
+        divergence=loss.divergence,
+        temperature=loss.temperature,
+        scale_by_temperature_squared=loss.scale_by_temperature_squared,
+        teacher_weight=loss.jsd_beta if loss.divergence == "jsd" else None,
+        tail_epsilon=loss.tail_epsilon if loss.mode == "bucketed_topk_tail" else None,
+        nll_weight=loss.sampled_token_nll_weight,
+        aggregation=loss.aggregation,
+        optimizer=optimizer_spec(recipe),
+        schedule=shared_schedule(recipe, steps_per_cycle(recipe) * (first_cycle + cycle)),
+        gradient_accumulation_steps=recipe.train.gradient_accumulation_steps,
+        freshness=recipe.train.opd_freshness,
+        cycle=cycle,
+        run_seed=recipe.run.seed,
+    )
+
+
+def evaluation_spec(recipe: Recipe) -> EvaluationSpec | None:
+    """Return what a measurement depends on, besides the student; None where it is switched off."""
+    evaluation = recipe.eval
+    if not evaluation.enabled:
+        return None
+    return EvaluationSpec(
+        environment=environment_spec(recipe),
+        limits=limits_spec(recipe, evaluation.max_turns),
+        sampling=sampling_spec(recipe, evaluation.temperature),
+        split=evaluation.split,
+        task_offset=evaluation.task_offset,
+        tasks=evaluation.tasks or split_size(recipe) - evaluation.task_offset,
+        seed=evaluation.seed,
+    )
+
+
+def split_size(recipe: Recipe) -> int:
+    """Return the number of tasks in the split that is evaluated."""
+    environment = recipe.environment
+    sizes = {
+        "train": environment.train_tasks,
+        "eval": environment.eval_tasks,
+        "test": environment.test_tasks,
+    }
+    return sizes[recipe.eval.split]
+
+
+def report_spec(recipe: Recipe) -> ReportSpec | None:
+    """Return what the report shows; None where it is switched off."""
+    report = recipe.report
+    if not report.enabled:
+        return None
+    return ReportSpec(
+        max_trajectories=report.max_trajectories,
+        max_tokens_per_trajectory=report.max_tokens_per_trajectory,
+    )

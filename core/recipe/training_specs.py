@@ -1,0 +1,93 @@
+"""The smallest description of the steps that train: cold start and update."""
+
+from typing import Literal
+
+from core.recipe.schema.loss import Aggregation, Divergence, LossMode
+from core.recipe.schema.train import Schedule
+from core.recipe.specs import SelectionSpec, Spec
+
+
+class OptimizerSpec(Spec):
+    """AdamW and the limit on the gradient."""
+
+    name: Literal["adamw", "adamw8bit"]
+    """Implementation of the moments."""
+    weight_decay: float
+    """Decoupled weight decay per step, times the learning rate."""
+    betas: tuple[float, float]
+    """Decays of the two moments."""
+    eps: float
+    """Added to the root of the second moment."""
+    max_grad_norm: float
+    """Longer gradients are scaled to this Euclidean norm."""
+
+
+class ScheduleSpec(Spec):
+    """Learning rate of the steps that one Prefect task takes."""
+
+    base: float
+    """Peak learning rate."""
+    kind: Schedule
+    """Shape after the warm-up."""
+    warmup_steps: int
+    """Optimizer steps of linear warm-up."""
+    total_steps: int
+    """Optimizer steps at which the shape ends."""
+    first_step: int
+    """Index on the schedule of the first step taken here."""
+
+
+class ColdStartSpec(Spec):
+    """Supervised training on oracle traces: all its cycles at once."""
+
+    cycles: int
+    """Supervised cycles."""
+    rollouts_per_cycle: int
+    """Oracle traces per cycle."""
+    gradient_accumulation_steps: int
+    """Oracle traces per optimizer step."""
+    optimizer: OptimizerSpec
+    """Optimizer."""
+    schedule: ScheduleSpec
+    """Learning rate."""
+    selection: SelectionSpec
+    """Which tokens of a trace count."""
+    aggregation: Aggregation
+    """How tokens and traces are averaged."""
+    carries_optimizer: bool
+    """The first on-policy cycle continues the moments and the schedule, not the weights alone."""
+    seed: int
+    """Run seed: order of the tasks, selection, dropout."""
+
+
+class UpdateSpec(Spec):
+    """Train the student on the scored episodes of one cycle."""
+
+    loss_mode: LossMode
+    """What the teacher handed over."""
+    divergence: Divergence
+    """Direction of the divergence."""
+    temperature: float
+    """Divides both models' logits."""
+    scale_by_temperature_squared: bool
+    """Multiply the divergence by temperature²."""
+    teacher_weight: float | None
+    """Weight of the teacher in the Jensen-Shannon mixture; null for the other divergences."""
+    tail_epsilon: float | None
+    """Least probability of the rest bucket; null where there is no bucket."""
+    nll_weight: float
+    """Share of the sampled token's negative log-likelihood."""
+    aggregation: Aggregation
+    """How tokens and episodes are averaged."""
+    optimizer: OptimizerSpec
+    """Optimizer."""
+    schedule: ScheduleSpec
+    """Learning rate."""
+    gradient_accumulation_steps: int
+    """Episodes per optimizer step."""
+    freshness: Literal["strict", "replay"]
+    """One step per fresh batch, or several on one batch."""
+    cycle: int
+    """Index of the cycle."""
+    run_seed: int
+    """Seed of dropout."""
