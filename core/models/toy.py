@@ -130,7 +130,7 @@ class ToyBackend:
     def freeze(self) -> None:
         """Make every parameter part of ``frozen_digest``: a teacher is never trained."""
         for parameter in self.parameters.values():
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad_(False)
 
     def frozen_digest(self) -> str:
         """SHA-256 over names and bytes of the parameters that do not require gradients."""

@@ -2,6 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.environments.prompts import render_system_prompt
+from core.environments.registry import make_environment
 from core.errors import InputError
 from core.models.toy_tokenizer import BYTES, CHARACTERS, FRAGMENTS, SPECIALS, ToyTokenizer
 from core.trajectory.tokens import TokenCodec
@@ -27,8 +29,16 @@ def test_a_tool_call_and_its_result_are_short():
     assert len(TOKENIZER.encode(RESULT)) == 7
 
 
-def test_digits_and_operators_are_never_merged():
-    assert [TOKENIZER.decode([i]) for i in TOKENIZER.encode("17*(10+9)")] == list("17*(10+9)")
+def test_no_digit_is_merged():
+    assert [TOKENIZER.decode([i]) for i in TOKENIZER.encode("(17 * 10) + 9")] == [
+        *"(17", " * ", *"10)", " + ", "9",
+    ]  # fmt: skip
+    assert not any(character.isdigit() for text in FRAGMENTS for character in text)
+
+
+def test_the_compact_system_prompt_is_short():
+    prompt = render_system_prompt(make_environment("calculator", prompt_style="compact"))
+    assert len(TOKENIZER.encode(prompt)) <= 13
 
 
 def test_the_longest_entry_wins():
