@@ -1,5 +1,6 @@
 """Typed spans: who wrote which tokens."""
 
+import re
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +24,17 @@ MODEL_SPANS = frozenset(
 
 CRITICAL_SPANS = frozenset({SpanType.ASSISTANT_TOOL_CALL, SpanType.ASSISTANT_FINAL})
 """Model spans that decide the episode: typed blocks, not the prose before them."""
+
+_TURN_KEY = re.compile(r"(gen|obs):([0-9]+)(:text|:block|)")
+
+_TYPES_OF_KEY: dict[str, frozenset[SpanType]] = {
+    "sys": frozenset({SpanType.SYSTEM}),
+    "privileged": frozenset({SpanType.SYSTEM}),
+    "user": frozenset({SpanType.USER}),
+    "gen:text": frozenset({SpanType.ASSISTANT_TEXT}),
+    "gen:block": CRITICAL_SPANS,
+    "obs": frozenset({SpanType.TOOL_RESULT}),
+}
 
 
 class Span(BaseModel):
@@ -52,3 +64,15 @@ class Span(BaseModel):
     def is_critical(self) -> bool:
         """Whether these tokens form a typed block of the student."""
         return self.span_type in CRITICAL_SPANS
+
+    @property
+    def key_agrees(self) -> bool:
+        """Whether the segment key tells of the same author and turn; foreign keys tell nothing.
+
+        An edit of ``span_type`` alone, which would make a tool's output trainable, shows here.
+        """
+        match = _TURN_KEY.fullmatch(self.segment_key)
+        if match and self.turn_id not in (None, int(match[2])):
+            return False
+        kind = match[1] + match[3] if match else self.segment_key
+        return kind not in _TYPES_OF_KEY or self.span_type in _TYPES_OF_KEY[kind]

@@ -1,5 +1,4 @@
-"""The tokenizer contract. Text becomes ids segment by segment; sampled ids never become text and
-back."""
+"""The tokenizer contract: text becomes ids segment by segment, and sampled ids stay as they are."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

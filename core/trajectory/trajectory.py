@@ -14,7 +14,11 @@ from core.trajectory.spans import Span, SpanType
 
 SCHEMA_VERSION = 1
 
+LOGPROB_SLACK = 1e-4
+"""How far rounding may lift the log of a probability above 0."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+TokenId = Annotated[int, Field(ge=0)]
 
 
 class TerminationReason(StrEnum):
@@ -103,7 +107,7 @@ class Trajectory(Row):
     trajectory_id: str
     task_id: str
     environment: str
-    token_ids: list[int]
+    token_ids: list[TokenId]
     spans: list[Span]
     """Ascending and tiling ``[0, len(token_ids))`` without gap or overlap."""
     turns: list[Turn] = Field(default_factory=list)
@@ -111,7 +115,7 @@ class Trajectory(Row):
     """Nats; one per model token in ascending position, under the distribution it was drawn from.
     Empty where nothing was sampled (oracle traces)."""
     kept_mass: list[Finite] = Field(default_factory=list)
-    """Probability that truncation (top-p, top-k) kept, one per model token; empty when untruncated."""
+    """Probability that top-p or top-k kept, one per model token; empty when untruncated."""
     policy_version: int = 0
     """Parameter version of the student that sampled it."""
     tokenizer_digest: str
@@ -149,6 +153,36 @@ class Trajectory(Row):
         return self
 
     @model_validator(mode="after")
+    def _segment_keys_name_their_spans(self) -> Self:
+        keys = [span.segment_key for span in self.spans]
+        if len(set(keys)) != len(keys):
+            raise ValueError("spans repeat a segment_key")
+        for index, span in enumerate(self.spans):
+            if not span.key_agrees:
+                raise ValueError(
+                    f"spans[{index}].segment_key is {span.segment_key!r} "
+                    f"but the span is {span.span_type} of turn {span.turn_id}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _numbers_are_probabilities(self) -> Self:
+        if any(logprob > LOGPROB_SLACK for logprob in self.logprobs):
+            raise ValueError("logprobs has a positive entry")
+        if any(not 0.0 < mass <= 1.0 + LOGPROB_SLACK for mass in self.kept_mass):
+            raise ValueError("kept_mass has an entry outside (0, 1]")
+        return self
+
+    @model_validator(mode="after")
+    def _verdict_agrees_with_its_category(self) -> Self:
+        if self.verification.solved != (self.verification.failure_category == "solved"):
+            raise ValueError(
+                f"verification.solved is {self.verification.solved} "
+                f"but failure_category is {self.verification.failure_category!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_number_per_model_token(self) -> Self:
         sampled = sum(span.end - span.start for span in self.spans if span.is_model)
         for name in ("logprobs", "kept_mass"):
@@ -173,7 +207,7 @@ class Trajectory(Row):
         return [span.span_type for span in self.spans for _ in range(span.start, span.end)]
 
     def target_positions(self) -> list[int]:
-        """Ascending positions of the model's tokens; position 0 has no prediction and is left out."""
+        """Ascending positions of the model's tokens, without position 0: nothing predicts it."""
         return [j for j, sampled in enumerate(self.model_mask) if sampled and j > 0]
 
     @property
