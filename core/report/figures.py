@@ -1,0 +1,145 @@
+"""Plotly figures of a run, as HTML fragments without the library (the page inlines it once)."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from core.report.data import CyclePoint, EvaluationPoint, Json
+
+INK, SOFT, STUDENT, TEACHER = "#1f2933", "#9aa5b1", "#2563eb", "#d97706"
+
+
+def _base(title: str, x: str, y: str) -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(
+        title={"text": title, "font": {"size": 15}},
+        template="simple_white",
+        height=300,
+        margin={"l": 60, "r": 16, "t": 44, "b": 44},
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        legend={"orientation": "h", "y": 1.12, "x": 1, "xanchor": "right"},
+    )
+    figure.update_xaxes(title=x)
+    figure.update_yaxes(title=y)
+    return figure
+
+
+def fragment(figure: go.Figure, name: str) -> str:
+    """Return a ``<div>`` that needs plotly.js to be on the page already.
+
+    The name is its id: plotly would draw a random one, and equal data must give equal bytes.
+    """
+    return figure.to_html(
+        full_html=False, include_plotlyjs=False, div_id=name, config={"displaylogo": False}
+    )
+
+
+def success_figure(
+    evaluations: Sequence[EvaluationPoint], cycles: Sequence[CyclePoint]
+) -> go.Figure:
+    """Held-out success with Wilson's 95 % interval, over the success of the training rollouts."""
+    figure = _base("Success", "cycles done", "share solved")
+    rollouts = [(c.cycle + 1, c.rollouts.get("success_rate")) for c in cycles]
+    figure.add_scatter(
+        x=[x for x, _ in rollouts],
+        y=[y for _, y in rollouts],
+        name="training rollouts",
+        mode="lines",
+        line={"color": SOFT, "width": 1},
+    )
+    points = [p for p in evaluations if p.stats.get("success_rate") is not None]
+    rates = [p.stats["success_rate"] for p in points]
+    figure.add_scatter(
+        x=[p.cycle for p in points],
+        y=rates,
+        name="held out (95 % interval)",
+        text=[p.stage for p in points],
+        hovertemplate="%{text}: %{y:.1%}<extra></extra>",
+        mode="lines+markers",
+        line={"color": STUDENT},
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "color": STUDENT,
+            "thickness": 1,
+            "array": [
+                p.stats["success_interval"][1] - r for p, r in zip(points, rates, strict=True)
+            ],
+            "arrayminus": [
+                r - p.stats["success_interval"][0] for p, r in zip(points, rates, strict=True)
+            ],
+        },
+    )
+    figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%")
+    return figure
+
+
+def _series(cycles: Sequence[CyclePoint], name: str) -> tuple[list[float], list[float]]:
+    pairs = [
+        (cycle.cycle + 1, row[name])
+        for cycle in cycles
+        for row in cycle.steps
+        if row.get(name) is not None
+    ]
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def objective_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
+    """Loss and teacher entropy of the optimizer steps, in nats per selected token."""
+    figure = _base("Objective", "cycles done", "nats per selected token")
+    for name, label, colour in (
+        ("loss", "loss", STUDENT),
+        ("teacher_entropy_mean", "teacher entropy", TEACHER),
+    ):
+        x, y = _series(cycles, name)
+        figure.add_scatter(x=x, y=y, name=label, mode="lines", line={"color": colour})
+    return figure
+
+
+def gradient_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
+    """Global gradient norm before clipping."""
+    figure = _base("Gradient norm", "cycles done", "before clipping")
+    x, y = _series(cycles, "grad_norm")
+    figure.add_scatter(x=x, y=y, mode="lines", line={"color": STUDENT}, showlegend=False)
+    return figure
+
+
+def cold_start_figure(steps: Sequence[Json]) -> go.Figure:
+    """Cross-entropy of the cold start on oracle traces."""
+    figure = _base("Cold start", "optimizer steps", "nats per token")
+    figure.add_scatter(
+        x=[row.get("optimizer_step", i) for i, row in enumerate(steps)],
+        y=[row.get("loss") for row in steps],
+        mode="lines",
+        line={"color": TEACHER},
+        showlegend=False,
+    )
+    return figure
+
+
+def seconds_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
+    """Wall seconds of each cycle by step."""
+    figure = _base("Time per cycle", "cycle", "seconds")
+    for name, colour in (("sample", STUDENT), ("score", TEACHER), ("update", INK)):
+        figure.add_bar(
+            x=[c.cycle + 1 for c in cycles],
+            y=[c.seconds.get(name, 0.0) for c in cycles],
+            name=name,
+            marker={"color": colour},
+        )
+    figure.update_layout(barmode="stack", bargap=0.15)
+    return figure
+
+
+def figures(
+    evaluations: Sequence[EvaluationPoint],
+    cycles: Sequence[CyclePoint],
+    cold_start_steps: Sequence[Json],
+) -> list[str]:
+    """Return the fragments of every figure that has data."""
+    made = [success_figure(evaluations, cycles)]
+    if cycles:
+        made += [objective_figure(cycles), gradient_figure(cycles), seconds_figure(cycles)]
+    if cold_start_steps:
+        made.append(cold_start_figure(cold_start_steps))
+    return [fragment(figure, f"figure-{number}") for number, figure in enumerate(made)]
