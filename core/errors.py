@@ -66,6 +66,10 @@ class StoreSchemaError(StoreError):
     """A record was written by a newer version of this system."""
 
 
+class DamagedRecordError(StoreError):
+    """A record is cut off or altered; its artifact counts as absent."""
+
+
 class KeyEncodingError(OpdError):
     """A value has no canonical encoding and so cannot enter a key."""
 

@@ -1,0 +1,285 @@
+"""The store: content-addressed artifacts, published whole or not at all.
+
+Layout under its root::
+
+    <kind>/<name>-<key>/       files, and record.json, written last
+    .staging/                  artifacts being built
+    .locks/                    one file per key being built
+    .stamps/                   which files were hashed (a memo, may be deleted)
+    .quarantine/               damaged and superseded artifacts, until `opd gc`
+
+It is the only truth: nothing else decides whether a result exists.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from core.artifacts import contents, filesystem, provenance, staging
+from core.artifacts.catalogue import Catalogue
+from core.artifacts.code import CodeDigest
+from core.artifacts.key import encode
+from core.artifacts.locking import locked, locked_if_free
+from core.artifacts.record import RECORD_NAME, ArtifactRef, Provenance, Record, dump_record
+from core.artifacts.request import PublishRequest
+from core.artifacts.stamps import Stamps
+from core.errors import DamagedRecordError, StoreError
+
+logger = logging.getLogger(__name__)
+
+Build = Callable[[Path], Mapping[str, Any] | None]
+"""Writes an artifact's files into an empty directory and returns its metrics."""
+
+_AREAS = (".staging", ".locks", ".stamps", ".quarantine")
+
+
+class Store:
+    """Artifacts under one root; any number of processes may use it at once.
+
+    Args:
+        root: Directory of the store; created (mode 0700) by the first publication.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root).absolute()
+        self._catalogue = Catalogue(self.root)
+        self._stamps = Stamps(self.root / ".stamps")
+        self._staging = staging.Staging(self.root / ".staging")
+
+    def find(
+        self, key: str, kind: str | None = None, *, code: CodeDigest | None = None
+    ) -> ArtifactRef | None:
+        """Look an artifact up; one that is pruned, incomplete or altered is a miss.
+
+        Args:
+            key: 16 hex digits.
+            kind: Its kind; spares a look at the other kinds.
+            code: Accept only what this code built (``--strict-code``).
+
+        Raises:
+            StoreSchemaError: A newer version of this system wrote the record.
+            StoreError: The store cannot be read.
+        """
+        for directory in self._catalogue.locate(key, kind):
+            record, problems = self._examine(directory)
+            for problem in problems:
+                logger.warning("not served: %s", problem)
+            if record is None or record.pruned or problems:
+                continue
+            if code is None or (record.code is not None and record.code.digest == code.digest):
+                return record.ref
+        return None
+
+    def path(self, ref: ArtifactRef) -> Path:
+        """Return the directory of an artifact."""
+        return self.root / ref.address
+
+    def record(self, ref: ArtifactRef) -> Record:
+        """Read the record of an artifact; a pruned one still has it.
+
+        Raises:
+            StoreError: It has none, or it cannot be read.
+        """
+        record = self._catalogue.record(self.path(ref))
+        if record is None:
+            raise StoreError(
+                f"{self.path(ref)}: no such artifact", "Run again: the artifact will be built."
+            )
+        return record
+
+    def verify(self, ref: ArtifactRef, deep: bool = False) -> list[str]:
+        """Check that an artifact holds exactly the bytes that its reference names.
+
+        Args:
+            ref: What is expected.
+            deep: Hash every file; otherwise only files that were not hashed since they changed.
+
+        Returns:
+            What is wrong, one line each; empty where the artifact is sound.
+
+        Raises:
+            StoreSchemaError: A newer version of this system wrote the record.
+        """
+        record, problems = self._examine(self.path(ref), deep=deep)
+        if record is None:
+            return problems or [f"{ref.address}/{RECORD_NAME}: missing"]
+        if record.pruned:
+            return [f"{ref.address}: pruned to save space"]
+        if record.digest != ref.digest:
+            problems.append(f"{ref.address}: holds {record.digest}, not {ref.digest}")
+        return problems + (self._strangers(record) if deep else [])
+
+    def publish(self, request: PublishRequest, build: Build) -> ArtifactRef:
+        """Return the artifact of a request, building it where no sound one exists.
+
+        One builder at a time works on a key; who waited adopts what was published meanwhile. The
+        artifact appears by one rename after all of it is on the disk, so whatever stops the
+        builder leaves the whole artifact or none.
+
+        Args:
+            request: What to build.
+            build: Writes the files. Not called on a hit.
+
+        Raises:
+            KeyEncodingError: The spec or a metric has no canonical text.
+            StoreError: The disk is full, read-only or failed, or the files are not publishable.
+        """
+        request.check_address()
+        self._prepare()
+        slot = f"{request.kind}-{request.identity.key}"
+        with locked(self._lock_file(slot), f"{request.kind}/{request.name}"):
+            existing = self.find(request.identity.key, request.kind, code=request.required_code)
+            return existing or self._build(slot, request, build)
+
+    def siblings(self, kind: str, task: str | None = None) -> list[Record]:
+        """Return the records of a kind, pruned ones included, to compare a miss with.
+
+        Raises:
+            StoreSchemaError: A newer version of this system wrote one of them.
+        """
+        found = (self._readable(path) for path in self._catalogue.directories(kind))
+        return [r for r in found if r is not None and task in (None, r.task)]
+
+    def prune(self, ref: ArtifactRef) -> int:
+        """Remove the files of an artifact and keep its record.
+
+        Returns:
+            Bytes that were freed.
+
+        Raises:
+            StoreError: It does not exist, or its files cannot be removed.
+        """
+        directory = self.path(ref)
+        with locked(self._lock_file(f"{ref.kind}-{ref.key}"), ref.address):
+            record = self.record(ref).model_copy(update={"pruned": True})
+            # Marked before anything goes: cut here, it is a miss and pruning goes on next time.
+            filesystem.replace_file(directory / RECORD_NAME, [dump_record(record)], durable=True)
+            files, directories = contents.list_contents(directory)
+            freed = sum((directory / name).lstat().st_size for name in files)
+            for name in files:
+                filesystem.remove_file(directory / name)
+            for inner in directories[:-1]:
+                filesystem.remove_tree(inner)
+            self._stamps.forget(ref)
+        return freed
+
+    def is_pruned(self, ref: ArtifactRef) -> bool:
+        """Tell whether only the record of an artifact is left."""
+        record = self._readable(self.path(ref))
+        return record is not None and record.pruned
+
+    def sweep_staging(self) -> int:
+        """Remove what killed builders left behind; live builders hold their locks and are spared.
+
+        Returns:
+            How many keys were cleaned up.
+        """
+        swept = 0
+        for slot in self._staging.slots():
+            with locked_if_free(self._lock_file(slot), slot) as free:
+                if free:
+                    self._staging.clear(slot)
+                    swept += 1
+        return swept
+
+    def _prepare(self) -> None:
+        if not self.root.is_dir():
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            filesystem.make_directory(self.root, 0o700)
+        for area in _AREAS:
+            filesystem.make_directory(self.root / area, 0o700)
+
+    def _lock_file(self, slot: str) -> Path:
+        return self.root / ".locks" / f"{slot}.lock"
+
+    def _build(self, slot: str, request: PublishRequest, build: Build) -> ArtifactRef:
+        started, clock = datetime.now(UTC), time.perf_counter()
+        with self._staging.fresh(slot) as directory:
+            metrics = _run(build, directory)
+            origin = Provenance(
+                **provenance.capture(),
+                seeds=dict(request.seeds),
+                started=started.isoformat(timespec="milliseconds"),
+                wall_time_s=time.perf_counter() - clock,
+            )
+            record = _describe(directory, request, origin, metrics)
+            staging.seal(directory, record)
+            for old in self._catalogue.locate(record.key, record.kind):
+                self._set_aside(old, record)
+            self._install(directory, record)
+        return record.ref
+
+    def _install(self, directory: Path, record: Record) -> None:
+        target = self.path(record.ref)
+        if filesystem.make_directory(target.parent, 0o700):
+            filesystem.sync_directory(self.root)
+        filesystem.rename(directory, target)
+        filesystem.sync_directory(target.parent)
+
+    def _set_aside(self, old: Path, record: Record) -> None:
+        previous = self._readable(old)
+        if previous is not None and previous.digest != record.digest:
+            logger.warning("%s: rebuilt with other bytes than before", record.ref.address)
+        self._stamps.forget(record.ref.model_copy(update={"name": old.name[:-17]}))
+        aside = self.root / ".quarantine" / f"{record.kind}-{old.name}-{token_hex(4)}"
+        filesystem.rename(old, aside)
+
+    def _readable(self, directory: Path) -> Record | None:
+        try:
+            return self._catalogue.record(directory)
+        except DamagedRecordError as error:
+            logger.warning("%s", error.message)
+            return None
+
+    def _examine(self, directory: Path, *, deep: bool = False) -> tuple[Record | None, list[str]]:
+        try:
+            record = self._catalogue.record(directory)
+        except DamagedRecordError as error:
+            return None, [error.message]
+        if record is None or record.pruned:
+            return record, []
+        return record, self._stamps.problems(directory, record, deep=deep)
+
+    def _strangers(self, record: Record) -> list[str]:
+        files, _ = contents.list_contents(self.path(record.ref))
+        extra = sorted(set(files) - set(record.files))
+        return [f"{record.ref.address}/{name}: not in the record" for name in extra]
+
+
+def _run(build: Build, directory: Path) -> dict[str, Any]:
+    try:
+        return encode(build(directory) or {}, "metrics")
+    except OSError as error:
+        # Only what failed while writing here is the store's: a builder may read other files.
+        if error.filename is None or directory not in Path(str(error.filename)).parents:
+            raise
+        raise filesystem.store_error(error, "write", Path(str(error.filename))) from error
+
+
+def _describe(
+    directory: Path, request: PublishRequest, origin: Provenance, metrics: dict[str, Any]
+) -> Record:
+    names, _ = contents.list_contents(directory)
+    if not names:
+        raise StoreError(f"{directory}: the builder wrote no file", "Write at least one file.")
+    files = {name: contents.hash_file(directory / name) for name in names}
+    return Record(
+        kind=request.kind,
+        name=request.name,
+        task=request.task,
+        version=request.version,
+        key=request.identity.key,
+        payload=request.identity.payload,
+        parents=dict(request.parents),
+        files=files,
+        digest=contents.content_digest(files),
+        code=request.code,
+        numeric_class=request.numeric_class,
+        provenance=origin,
+        metrics=metrics,
+        labels=dict(request.labels),
+    )
