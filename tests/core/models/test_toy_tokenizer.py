@@ -43,7 +43,7 @@ def test_the_compact_system_prompt_is_short():
 
 def test_the_longest_entry_wins():
     assert len(TOKENIZER.encode("calculator")) == 1
-    assert len(TOKENIZER.encode(" calculators")) == 2
+    assert len(TOKENIZER.encode("calculators")) == 2
 
 
 def test_every_entry_is_one_token_and_distinct():
