@@ -8,31 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import BackendError, NumericsError
-from core.training.schedule import ScheduleKind, learning_rate
-
-
-@dataclass(frozen=True)
-class OptimizerSpec:
-    """What moves the parameters once their gradient is known."""
-
-    learning_rate: float
-    """Peak learning rate."""
-    total_steps: int
-    """Step at which a decaying schedule reaches 0."""
-    warmup_steps: int = 0
-    """Steps of linear warm-up."""
-    lr_schedule: ScheduleKind = "constant"
-    """Shape of the learning rate after the warm-up."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay per step, times the learning rate."""
-    max_grad_norm: float = 1.0
-    """Longer gradients are scaled to this Euclidean norm."""
-    beta1: float = 0.9
-    """Decay of the first moment."""
-    beta2: float = 0.95
-    """Decay of the second moment."""
-    eps: float = 1e-8
-    """Added to the root of the second moment."""
+from core.recipe.training_specs import OptimizerSpec
 
 
 @dataclass(frozen=True)
@@ -70,49 +46,44 @@ class Optimizer:
                 "the model has 0 trainable parameters",
                 "Train a student with an adapter or with full weights; a teacher is frozen.",
             )
-        self.spec = spec
+        self._max_grad_norm = spec.max_grad_norm
         self._parameters = dict(parameters)
         self._adamw = torch.optim.AdamW(
             list(self._parameters.values()),
-            lr=spec.learning_rate,
-            betas=(spec.beta1, spec.beta2),
+            betas=spec.betas,
             eps=spec.eps,
             weight_decay=spec.weight_decay,
             fused=True,
         )
         self._restore(moments)
 
-    def step(self, schedule_step: int) -> tuple[float, float]:
+    def step(self, rate: float) -> float:
         """Clip the gradients and move the parameters once; gradients are cleared.
 
         Args:
-            schedule_step: Steps of the schedule that are done: it decides the learning rate.
+            rate: Learning rate of this step.
 
         Returns:
-            Gradient norm before clipping, and the learning rate.
+            Gradient norm before clipping.
 
         Raises:
             NumericsError: The gradient norm is not finite; nothing was moved.
         """
-        spec = self.spec
         parameters = list(self._parameters.values())
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        norm = float(nn.utils.clip_grad_norm_(parameters, spec.max_grad_norm))
+        norm = float(nn.utils.clip_grad_norm_(parameters, self._max_grad_norm))
         if not math.isfinite(norm):
             raise NumericsError(
                 f"the gradient norm is {norm}",
                 "The step was not committed. Lower the learning rate or the loss temperature.",
             )
-        rate = learning_rate(
-            schedule_step, spec.learning_rate, spec.warmup_steps, spec.total_steps, spec.lr_schedule
-        )
         for group in self._adamw.param_groups:
             group["lr"] = rate
         self._adamw.step()
         self.clear()
-        return norm, rate
+        return norm
 
     def clear(self) -> None:
         """Forget all gradients."""

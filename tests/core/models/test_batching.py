@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.training.batching import pad_batch, plan_batches
+from core.models.batching import pad_batch, plan_batches
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 
