@@ -5,24 +5,23 @@ SHA-256 of the other two, so a file that is cut off or belongs elsewhere is refu
 is touched. Sampling noise is counted, not carried, hence there is no generator state to keep.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as serialize_tensors
 from torch import Tensor
 
-from core.artifacts.filesystem import read_file, replace_file
-from core.errors import StoreError, StoreSchemaError
 from core.models.backend import Backend
+from core.models.tensor_files import (
+    damaged,
+    load_described,
+    load_description,
+    save_described,
+    tensors_digest,
+)
 from core.training.optimizer import NO_MOMENTS, Moments
 
+KIND = "student_state"
 SCHEMA_VERSION = 1
 TRAINABLE, OPTIMIZER, STATE = "trainable.safetensors", "optimizer.safetensors", "state.json"
 
@@ -67,18 +66,14 @@ class StudentState:
         """
         moments = {f"exp_avg.{name}": t for name, t in self.moments.exp_avg.items()}
         moments |= {f"exp_avg_sq.{name}": t for name, t in self.moments.exp_avg_sq.items()}
-        blobs = {TRAINABLE: _serialize(self.tensors), OPTIMIZER: _serialize(moments)}
         document = {
-            "kind": "student_state",
+            "kind": KIND,
             "schema_version": SCHEMA_VERSION,
             "counters": asdict(self.counters),
             "moments_step": self.moments.step,
             "digest": self.digest(),
-            "sha256": {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()},
         }
-        blobs[STATE] = json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode()
-        for name, blob in blobs.items():
-            replace_file(directory / name, [blob])
+        save_described(directory, STATE, document, {TRAINABLE: self.tensors, OPTIMIZER: moments})
 
 
 def initial_state(backend: Backend) -> StudentState:
@@ -101,11 +96,15 @@ def load_state(directory: Path) -> StudentState:
         StoreSchemaError: A newer version of this system wrote it.
         StoreError: A file is missing, cut off, altered, or not a student state.
     """
-    document = _read_document(directory / STATE)
-    tensors = _read_tensors(directory / TRAINABLE, document)
-    moments = _read_tensors(directory / OPTIMIZER, document)
+    document = load_description(
+        directory / STATE, KIND, SCHEMA_VERSION, {"counters", "moments_step", "digest"}
+    )
+    if set(document["counters"]) != {field.name for field in fields(Counters)}:
+        raise damaged(directory / STATE, "a counter is missing or unknown")
+    tensors = load_described(directory / TRAINABLE, document)
+    moments = load_described(directory / OPTIMIZER, document)
     if tensors_digest(tensors) != document["digest"]:
-        raise _damaged(directory / TRAINABLE, "its tensors are not those of state.json")
+        raise damaged(directory / TRAINABLE, "its tensors are not those of state.json")
     return StudentState(
         tensors=tensors,
         moments=Moments(
@@ -117,61 +116,9 @@ def load_state(directory: Path) -> StudentState:
     )
 
 
-def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 over sorted names with dtype, shape and bytes."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(
-            tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        )
-    return digest.hexdigest()
-
-
-def _serialize(tensors: Mapping[str, Tensor]) -> bytes:
-    return serialize_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
-
-
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-
-
-def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(read_file(path))
-        kind, version = document["kind"], document["schema_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, "it is not the description of a student state") from error
-    if kind != "student_state":
-        raise _damaged(path, f"it describes a {kind!r}")
-    if version != SCHEMA_VERSION:
-        raise StoreSchemaError(
-            f"{path} has schema version {version}; this version reads {SCHEMA_VERSION}",
-            "Update opdflow, or train the state again.",
-        )
-    names = {field.name for field in fields(Counters)}
-    complete = {"counters", "moments_step", "digest", "sha256"} <= set(document)
-    if not complete or set(document["counters"]) != names:
-        raise _damaged(path, "a field is missing or unknown")
-    return document
-
-
-def _read_tensors(path: Path, document: Mapping[str, Any]) -> dict[str, Tensor]:
-    blob = read_file(path)
-    if hashlib.sha256(blob).hexdigest() != document["sha256"].get(path.name):
-        raise _damaged(path, "it is cut off, altered, or of another state")
-    try:
-        return parse_tensors(blob)
-    except SafetensorError as error:
-        raise _damaged(path, "it is not a safetensors file") from error
-
-
-def _damaged(path: Path, reason: str) -> StoreError:
-    return StoreError(
-        f"{path} cannot be loaded: {reason}",
-        "Nothing was loaded. Remove the artifact's directory and run again to rebuild it.",
-    )
