@@ -1,0 +1,89 @@
+"""Low-rank adapters through peft, initialised from a private generator.
+
+An adapted linear layer computes ``W x + (alpha / r) B A x`` (Hu et al. 2021,
+https://arxiv.org/abs/2106.09685, equation 3). B starts at zero, so a fresh adapter changes nothing.
+"""
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.errors import BackendError, MissingDependencyError, RecipeError
+from core.models.loading import first_line
+from core.recipe.schema.adapters import Lora
+from core.seeding import derive_seed
+
+
+def attach_lora(model: Any, lora: Lora, seed: int) -> None:
+    """Put an adapter into ``model`` in place; afterwards only the adapter requires gradients.
+
+    Args:
+        model: A transformers decoder.
+        lora: Rank, scale, target layers and biases.
+        seed: Seed of A's initial values; every matrix has a stream of its own, so that they do not
+            depend on the order of layers. No global generator is read or left changed.
+
+    Raises:
+        RecipeError: Dropout is asked for.
+        BackendError: No layer is called like any of the targets.
+        MissingDependencyError: peft is not installed.
+    """
+    if lora.dropout:
+        raise RecipeError(
+            f"models.student.lora.dropout={lora.dropout:g} is not built yet",
+            "Set it to 0: sampling, scoring and training then share one distribution.",
+        )
+    # peft imports bitsandbytes, which warns that an optional kernel, unused here, is not installed.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingDependencyError(
+            "models.student.lora needs peft, which is not installed",
+            "Run `pip install 'opdflow[train]'`, or set models.student.lora.enabled=false.",
+        ) from error
+    config = peft.LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=0.0,
+        target_modules=list(lora.target_modules),
+        bias=lora.bias,
+    )
+    try:
+        # peft draws its own values first; the fork gives the global generator back untouched.
+        with torch.random.fork_rng(devices=[]):
+            peft.inject_adapter_in_model(config, model)
+    except ValueError as error:
+        raise BackendError(
+            f"models.student.lora.target_modules does not fit this model: {first_line(error)}",
+            "Name linear layers of the decoder, such as q_proj or down_proj.",
+        ) from error
+    initialise(model, seed)
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draw A uniformly within ±1/sqrt(fan-in), the usual start of a linear layer; set B to zero.
+
+    Both become float32 whatever the base is: bfloat16 would swallow steps below 1/256 of a weight.
+    """
+    for name, parameter in model.named_parameters():
+        if ".lora_" in name:
+            parameter.data = parameter.data.float()
+        if ".lora_A." in name:
+            generator = torch.Generator().manual_seed(derive_seed(seed, "lora", plain_name(name)))
+            unit = torch.rand(parameter.shape, generator=generator)
+            parameter.copy_((2 * unit - 1) * parameter.shape[1] ** -0.5)
+        elif ".lora_B." in name:
+            parameter.zero_()
+
+
+def plain_name(name: str) -> str:
+    """Return a parameter's name without peft's scaffolding: stable, and equal with and without it.
+
+    ``…q_proj.base_layer.weight`` becomes ``…q_proj.weight``, and ``…q_proj.lora_A.default.weight``
+    becomes ``…q_proj.lora_A.weight``.
+    """
+    return name.replace(".base_layer.", ".").replace(".default.", ".")

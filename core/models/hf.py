@@ -1,0 +1,236 @@
+"""Llama- and Qwen-type decoders of transformers behind the ``Backend`` contract.
+
+The trunk runs alone and the head is applied to chosen states, so ``[S, Q, V]`` logits never exist.
+An engine step hands transformers our own cache: one cursor per row, a constant width, and a mask
+that follows from positions alone. Models stay in eval mode, in training too: nothing is dropped.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+
+from core.errors import BackendError, ModelSourceError
+from core.models.adapters import attach_lora, plain_name
+from core.models.backend import KVCache
+from core.models.loading import load_decoder, resolve_dtype
+from core.models.tokenizer import load_tokenizer
+from core.recipe.schema.adapters import Lora
+
+PHYSICAL_ROWS = 16
+"""Rows of every engine step: a matrix product's bits change below four rows, and above sixteen a
+small CPU gains little."""
+
+PROBE_TOKENS = 8
+"""Tokens on which the head path is compared with the model's own logits at load."""
+
+
+class RowCache(Cache):
+    """transformers' view of a ``KVCache``: writes at given positions, returns the full width.
+
+    Args:
+        cache: Keys and values of all rows; written in place.
+        positions_SQ: Where the tokens of this step go.
+    """
+
+    def __init__(self, cache: KVCache, positions_SQ: Tensor) -> None:
+        super().__init__(layers=[])
+        self._cache = cache
+        self._positions_SQ = positions_SQ
+        self._rows_S1 = torch.arange(positions_SQ.shape[0], device=positions_SQ.device)[:, None]
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write ``[S, Hkv, Q, D]`` keys and values of one layer and return ``[S, Hkv, W, D]``."""
+        del args, kwargs
+        keys, values = self._cache.keys[layer_idx], self._cache.values[layer_idx]
+        keys[self._rows_S1, :, self._positions_SQ] = key_states.transpose(1, 2)
+        values[self._rows_S1, :, self._positions_SQ] = value_states.transpose(1, 2)
+        return keys, values
+
+
+class HFBackend:
+    """A transformers decoder behind the ``Backend`` contract.
+
+    Args:
+        path: A local model directory.
+        dtype: ``float32``, ``bfloat16``, ``float16`` (CUDA) or ``auto``.
+        attn_implementation: ``sdpa`` or ``eager``.
+        device: Where the weights live.
+        lora: None freezes every weight (a teacher); an enabled adapter is trained alone; a
+            disabled one trains every weight.
+        seed: Seed of the adapter's initial values.
+
+    Raises:
+        ModelSourceError: The directory is not a whole model of a family that runs here.
+        BackendError: The dtype or the adapter's targets do not fit.
+        MissingDependencyError: transformers or peft is not installed.
+    """
+
+    name = "hf"
+    physical_rows = PHYSICAL_ROWS
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dtype: str = "auto",
+        attn_implementation: str = "sdpa",
+        device: str | torch.device = "cpu",
+        lora: Lora | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.device = torch.device(device)
+        self.dtype = resolve_dtype(dtype, self.device)
+        self.tokenizer = load_tokenizer(path)
+        model = load_decoder(path, dtype=self.dtype, attn_implementation=attn_implementation)
+        model.requires_grad_(requires_grad=lora is not None)
+        if lora is not None and lora.enabled:
+            attach_lora(model, lora, seed)
+        elif lora is not None and self.dtype is not torch.float32:
+            raise BackendError(
+                f"models.student.dtype={dtype} cannot train every weight: small steps are lost",
+                "Set models.student.dtype=float32, or models.student.lora.enabled=true.",
+            )
+        self._model = model.to(self.device)
+        self._decoder = model.get_decoder()
+        self._cache_argument = cache_argument(self._decoder)
+        self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
+        self._frozen_memo: tuple[list[tuple[int, int]], str] = ([], "")
+        self.vocab_size = self.tokenizer.vocab_size
+        self.hidden_size = model.config.hidden_size
+        self.max_positions = model.config.max_position_embeddings
+        self._check_head(path)
+
+    def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Run the trunk over right-padded rows: causal attention alone hides the padding."""
+        del lengths_B
+        return self._decoder(input_ids=token_ids_BT, use_cache=False).last_hidden_state
+
+    def project(self, hidden_NH: Tensor) -> Tensor:
+        """Apply the model's head: ``logits_NV`` over the tokenizer's ids.
+
+        Heads are often padded to a round number of rows. The surplus has no token and is cut off,
+        so that models of one family agree on V and no sampler can choose a row without a text.
+        """
+        return self._model.get_output_embeddings()(hidden_NH)[..., : self.vocab_size]
+
+    def new_cache(self, rows: int, width: int) -> KVCache:
+        """Allocate zeroed keys and values for ``rows`` rows of ``width`` slots."""
+        config = self._model.config
+        head_width = getattr(config, "head_dim", None) or (
+            config.hidden_size // config.num_attention_heads
+        )
+        shape = (rows, config.num_key_value_heads, width, head_width)
+        layers = range(config.num_hidden_layers)
+        return KVCache(
+            keys=[torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in layers],
+            values=[torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in layers],
+        )
+
+    @torch.no_grad()
+    def step(self, token_ids_SQ: Tensor, positions_SQ: Tensor, cache: KVCache) -> Tensor:
+        """Write the tokens' keys and values at their positions and return ``hidden_SQH``."""
+        slots_W = torch.arange(cache.width, device=self.device)
+        hidden_S1QW = (slots_W > positions_SQ[..., None])[:, None]
+        # Additive, as both attention kernels take it; slot p is visible to p, so no row is empty.
+        mask_S1QW = torch.zeros(hidden_S1QW.shape, dtype=self.dtype, device=self.device)
+        mask_S1QW.masked_fill_(hidden_S1QW, -torch.inf)
+        output = self._decoder(
+            input_ids=token_ids_SQ,
+            attention_mask=mask_S1QW,
+            position_ids=positions_SQ,
+            use_cache=False,
+            **{self._cache_argument: RowCache(cache, positions_SQ)},
+        )
+        return output.last_hidden_state
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Parameters that require gradients, by plain name, in sorted order."""
+        return {name: p for name, p in sorted(self._parameters.items()) if p.requires_grad}
+
+    def freeze(self) -> None:
+        """Make every parameter part of ``frozen_digest``: a teacher is never trained."""
+        for parameter in self._parameters.values():
+            parameter.requires_grad_(requires_grad=False)
+
+    def frozen_digest(self, *, recheck: bool = False) -> str:
+        """SHA-256 over names, types and bytes of the parameters that do not require gradients.
+
+        Hashing 135 million float32 weights takes about half a second, so the digest is kept for as
+        long as autograd's version counters say that nothing was written in place.
+
+        Args:
+            recheck: Hash again in any case; this also sees writes through ``.data``.
+        """
+        frozen = {name: p for name, p in self._parameters.items() if not p.requires_grad}
+        versions = [(p.data_ptr(), p._version) for p in frozen.values()]
+        if recheck or self._frozen_memo[0] != versions:
+            self._frozen_memo = (versions, parameter_digest(frozen))
+        return self._frozen_memo[1]
+
+    @torch.no_grad()
+    def load_trainable(self, tensors: Mapping[str, Tensor]) -> None:
+        """Overwrite the trainable parameters in place.
+
+        Raises:
+            BackendError: Names or shapes differ; nothing was written.
+        """
+        own = self.trainable()
+        expected = {name: tuple(p.shape) for name, p in own.items()}
+        given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        if expected != given:
+            differing = sorted(set(expected.items()) ^ set(given.items()))
+            raise BackendError(
+                f"the tensors do not fit this model: {differing[0][0]!r} differs in name or shape",
+                "Load tensors that were trained on the same base with the same adapter settings.",
+            )
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
+
+    @torch.no_grad()
+    def _check_head(self, path: Path) -> None:
+        """Compare trunk and head with the model's own logits on a few tokens."""
+        rows = self._model.get_output_embeddings().weight.shape[0]
+        if self.vocab_size > rows:
+            raise ModelSourceError(
+                f"{path} has {rows} output rows but its tokenizer has ids up to "
+                f"{self.vocab_size - 1}",
+                "The tokenizer belongs to another model; copy the right one.",
+            )
+        step = max(1, self.vocab_size // PROBE_TOKENS)
+        probe_1T = torch.arange(0, self.vocab_size, step, device=self.device)[None]
+        lengths_1 = torch.tensor([probe_1T.shape[1]], device=self.device)
+        own_1TV = self._model(input_ids=probe_1T, use_cache=False).logits[..., : self.vocab_size]
+        ours_1TV = self.project(self.hidden_states(probe_1T, lengths_1))
+        scale = own_1TV.abs().max()
+        if not torch.isfinite(scale) or (own_1TV - ours_1TV).abs().max() > 1e-2 * scale:
+            raise ModelSourceError(
+                f"{path}: trunk and head do not give the model's own logits, or these are not "
+                "finite",
+                "The weights are damaged or scaled in a way that does not run here; use another "
+                "model.",
+            )
+
+
+def cache_argument(decoder: nn.Module) -> str:
+    """Return the name under which a decoder takes a cache; transformers 5 renamed it on the way."""
+    parameters = inspect.signature(decoder.forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"
+
+
+def parameter_digest(parameters: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 over sorted names, types, shapes and bytes of tensors."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(parameters.items()):
+        tensor = parameter.detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        # numpy has no bfloat16: hash the bytes.
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

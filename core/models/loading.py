@@ -1,0 +1,140 @@
+"""``from_pretrained``, made strict, quiet and offline: a whole decoder or a typed error."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.errors import BackendError, MissingDependencyError, ModelSourceError
+from core.models.source import FAMILIES, inspect_source
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the arithmetic that ``name`` means on a device.
+
+    Args:
+        name: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on a CPU, bfloat16 on
+            CUDA.
+        device: Where the weights will live.
+
+    Raises:
+        BackendError: Unknown, or float16 on a CPU.
+    """
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in DTYPES:
+        raise BackendError(
+            f"dtype {name!r} is unknown", f"Choose one of auto, {', '.join(DTYPES)}."
+        )
+    if name == "float16" and device.type == "cpu":
+        raise BackendError(
+            "dtype float16 has no usable kernels on a CPU", "Choose float32 or bfloat16."
+        )
+    return DTYPES[name]
+
+
+def load_decoder(path: Path, *, dtype: torch.dtype, attn_implementation: str = "sdpa") -> Any:
+    """Load a causal decoder from a local directory, in eval mode, on the CPU.
+
+    Args:
+        path: A model directory; nothing else is read and no code of it is run.
+        dtype: Arithmetic of the weights.
+        attn_implementation: ``sdpa`` or ``eager``.
+
+    Returns:
+        The transformers model. Its type is one of ``source.FAMILIES``.
+
+    Raises:
+        ModelSourceError: The directory is not a whole model of a family that runs here.
+        MissingDependencyError: transformers is not installed.
+    """
+    inspect_source(path)
+    with quiet_transformers() as transformers:
+        try:
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                str(path),
+                dtype=dtype,
+                attn_implementation=attn_implementation,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+        # Its loaders raise whatever the file at fault makes them raise.
+        except Exception as error:
+            raise ModelSourceError(
+                f"{path} cannot be loaded: {first_line(error)}",
+                "Copy or download the model again; config.json must belong to these weights.",
+            ) from error
+    _refuse_partial(path, report)
+    refuse_foreign(path, model)
+    return model.eval()
+
+
+def refuse_foreign(path: Path, model: Any) -> None:
+    """Refuse a class whose head or trunk was not checked here.
+
+    Raises:
+        ModelSourceError: ``model`` is of another class than its family's.
+    """
+    if type(model).__name__ not in FAMILIES.values():
+        raise ModelSourceError(
+            f"{path} is of architecture {type(model).__name__}, which does not run here",
+            f"Use a decoder of one of these: {', '.join(FAMILIES.values())}.",
+        )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its type if it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[Any]:
+    """Give transformers without its progress bars and warnings, and restore them afterwards.
+
+    Raises:
+        MissingDependencyError: transformers is not installed.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingDependencyError(
+            "models of this backend need transformers, which is not installed",
+            "Run `pip install 'opdflow[train]'`.",
+        ) from error
+    messages = transformers.utils.logging
+    verbosity, bars = messages.get_verbosity(), messages.is_progress_bar_enabled()
+    messages.set_verbosity_error()
+    messages.disable_progress_bar()
+    try:
+        yield transformers
+    finally:
+        messages.set_verbosity(verbosity)
+        if bars:
+            messages.enable_progress_bar()
+
+
+def _refuse_partial(path: Path, report: dict[str, Any]) -> None:
+    """Refuse weights that would have been drawn at random in place of missing ones."""
+    for kind in ("missing_keys", "mismatched_keys"):
+        if report.get(kind):
+            name = sorted(map(str, report[kind]))[0]
+            raise ModelSourceError(
+                f"the weights in {path} are not those of its config.json: "
+                f"{kind.removesuffix('_keys')} {name}",
+                "Copy or download the model again, all shards of it.",
+            )
+    if report.get("unexpected_keys"):
+        logger.info("%s holds tensors that its decoder does not use", path)

@@ -1,0 +1,160 @@
+"""A model directory: found, whole and of a family that we run, before anything heavy is imported.
+
+Reads JSON files and safetensors headers only, so a recipe can be refused, planned and keyed without
+torch. Pickled weights are never read: they could execute code.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import ModelSourceError
+
+FAMILIES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+"""``model_type`` of the decoders that run here, and the class that carries their output head."""
+
+LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+"""Rotary embeddings whose angles depend on the longest row of a batch, so on an episode's company.
+"""
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""Any one of these holds a vocabulary."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A directory that can be loaded.
+
+    Attributes:
+        path: The directory, absolute.
+        model_type: A key of ``FAMILIES``.
+        weight_files: Names of its safetensors files, sorted.
+    """
+
+    path: Path
+    model_type: str
+    weight_files: tuple[str, ...]
+
+
+def inspect_source(path: Path) -> ModelSource:
+    """Check that a directory holds a decoder that we run, whole weights and a tokenizer.
+
+    Raises:
+        ModelSourceError: Something is missing, truncated, pickled or of another family.
+    """
+    if not path.is_dir():
+        raise ModelSourceError(
+            f"{path} is not a model directory",
+            "Give a directory with config.json, tokenizer.json and model.safetensors; "
+            "`opd import-gguf FILE --out DIR` makes one from a GGUF file.",
+        )
+    config = read_config(path / "config.json")
+    model_type = _family(path, config)
+    _refuse_unrunnable(path, config)
+    weight_files = _weight_files(path)
+    for name in weight_files:
+        check_safetensors(path / name)
+    if not any((path / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelSourceError(
+            f"{path} has weights but no tokenizer", "Copy tokenizer.json of the model beside them."
+        )
+    return ModelSource(path.resolve(), model_type, weight_files)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Read one JSON object of a model directory.
+
+    Raises:
+        ModelSourceError: The file is missing or not a JSON object.
+    """
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelSourceError(
+            f"{file.parent} has no {file.name}", "Give the directory that holds the model's files."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelSourceError(
+            f"{file} cannot be read as JSON: {error}", "Copy or download the model again."
+        ) from error
+    if not isinstance(config, dict):
+        raise ModelSourceError(f"{file} is not a JSON object", "Copy or download the model again.")
+    return config
+
+
+def check_safetensors(file: Path) -> None:
+    """Check from header and size that no byte of a safetensors file is missing.
+
+    Raises:
+        ModelSourceError: The file is missing, truncated or not in this format.
+    """
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            (header_bytes,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(min(header_bytes, size)))
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        end = 8 + header_bytes + max((entry["data_offsets"][1] for entry in tensors), default=0)
+    except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError) as error:
+        raise ModelSourceError(
+            f"{file} is not a readable safetensors file: {error}",
+            "Copy or download the weights again.",
+        ) from error
+    if end != size:
+        raise ModelSourceError(
+            f"{file} has {size} bytes where its header promises {end}: it is truncated",
+            "Copy or download the weights again.",
+        )
+
+
+def _family(path: Path, config: dict[str, Any]) -> str:
+    model_type = config.get("model_type")
+    if model_type not in FAMILIES:
+        named = (config.get("architectures") or [model_type])[0]
+        raise ModelSourceError(
+            f"{path} is of architecture {named}, which does not run here",
+            f"Use a decoder of one of these: {', '.join(FAMILIES.values())}.",
+        )
+    return str(model_type)
+
+
+def _refuse_unrunnable(path: Path, config: dict[str, Any]) -> None:
+    """Refuse what the engine's one rule, slots 0 to p for a query at p, does not describe."""
+    if config.get("use_sliding_window") or "sliding_attention" in config.get("layer_types", ()):
+        raise ModelSourceError(
+            f"{path} uses sliding-window attention, which does not run here",
+            "Use a model whose layers all attend to the whole sequence.",
+        )
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind in LENGTH_DEPENDENT_ROPE:
+        raise ModelSourceError(
+            f"{path} uses {kind} rotary embeddings: an episode would depend on its batch",
+            "Use a model with default, linear, llama3 or yarn rotary embeddings.",
+        )
+
+
+def _weight_files(path: Path) -> tuple[str, ...]:
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        shards = read_config(index).get("weight_map")
+        if isinstance(shards, dict) and shards:
+            return tuple(sorted({str(name) for name in shards.values()}))
+        raise ModelSourceError(f"{index} lists no weights", "Copy or download the model again.")
+    if (path / "model.safetensors").is_file():
+        return ("model.safetensors",)
+    raise ModelSourceError(f"{path} has no safetensors weights", _instead_of_weights(path))
+
+
+def _instead_of_weights(path: Path) -> str:
+    if any(path.glob("*.gguf")):
+        return "Turn its GGUF file into a model directory: `opd import-gguf FILE --out DIR`."
+    if any(path.glob("*.bin")) or any(path.glob("*.pt*")):
+        return "Its weights are pickled and could run code; convert them to safetensors elsewhere."
+    return "Give a directory with model.safetensors or model.safetensors.index.json."

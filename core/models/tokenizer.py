@@ -1,0 +1,127 @@
+"""Tokenizers of Hugging Face models behind the ``TokenCodec`` contract.
+
+The Rust tokenizer is called directly: nothing is added, truncated, padded or cleaned up, so ids are
+exactly those of the text, and texts exactly those of the ids.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from core.errors import InputError, ModelSourceError
+from core.models.loading import first_line, quiet_transformers
+from core.models.source import read_config
+
+TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
+"""Control tags of ChatML, which transcripts are written in."""
+
+
+class HFTokenizer:
+    """A ``TokenCodec`` over a fast tokenizer.
+
+    Args:
+        backend: The Rust tokenizer (``tokenizers.Tokenizer``).
+        eos_ids: Ids that end a turn.
+        pad_id: Id that fills padding; any id will do, as masks come from lengths.
+    """
+
+    def __init__(self, backend: Any, eos_ids: tuple[int, ...], pad_id: int) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self.eos_ids = eos_ids
+        self.pad_id = pad_id
+        # One past the highest id: ids may have holes, and the head may have more rows.
+        self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+        self.digest = content_digest(backend.to_str())
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``; control tags in it become their own ids. Adds nothing.
+
+        Raises:
+            InputError: ``text`` holds a lone surrogate, which no UTF-8 text can.
+        """
+        try:
+            return self._backend.encode(text, add_special_tokens=False).ids
+        except TypeError as error:
+            raise InputError(
+                "the text holds a lone surrogate or is no text",
+                "Surrogates stand for half a character; remove it or write the whole character.",
+            ) from error
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ids, special tokens included, with no clean-up of spaces."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=False)
+
+
+def load_tokenizer(path: Path) -> HFTokenizer:
+    """Load the tokenizer of a model directory.
+
+    Raises:
+        ModelSourceError: There is none, it has no Rust implementation, or it lacks ChatML's tags.
+        MissingDependencyError: transformers is not installed.
+    """
+    with quiet_transformers() as transformers:
+        try:
+            loaded = transformers.AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True, trust_remote_code=False
+            )
+        # Its loaders raise whatever the file at fault makes them raise.
+        except Exception as error:
+            raise ModelSourceError(
+                f"the tokenizer in {path} cannot be loaded: {first_line(error)}",
+                "Copy or download the model's tokenizer files again.",
+            ) from error
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelSourceError(
+            f"the tokenizer in {path} has no tokenizer.json", "Save it as a fast tokenizer first."
+        )
+    turn_end_id = _turn_end_id(path, backend)
+    eos_ids = sorted({turn_end_id, *_declared_eos_ids(path, loaded.eos_token_id)})
+    pad_id = eos_ids[0] if loaded.pad_token_id is None else int(loaded.pad_token_id)
+    return HFTokenizer(backend, tuple(eos_ids), pad_id)
+
+
+def content_digest(serialised: str) -> str:
+    """Return the SHA-256 of what a tokenizer does to text.
+
+    Vocabulary, merges, special tokens, normaliser, pre-tokeniser and decoder count. Truncation,
+    padding and the post-processor do not, because they are never used here; nor does the order in
+    which a vocabulary was written, nor whether merges are strings or pairs.
+
+    Args:
+        serialised: The text of a ``tokenizer.json``.
+    """
+    content = json.loads(serialised)
+    for unused in ("truncation", "padding", "post_processor", "version"):
+        content.pop(unused, None)
+    merges = content.get("model", {}).get("merges", [])
+    if merges:
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+        content["model"]["merges"] = pairs
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _turn_end_id(path: Path, backend: Any) -> int:
+    """Return the id of the tag that ends a turn, if both tags are single tokens."""
+    ids = [backend.encode(tag, add_special_tokens=False).ids for tag in (TURN_START, TURN_END)]
+    if any(len(single) != 1 for single in ids):
+        raise ModelSourceError(
+            f"the tokenizer in {path} has no single tokens {TURN_START} and {TURN_END}",
+            "Use a model that speaks ChatML, such as SmolLM2-Instruct or Qwen.",
+        )
+    return ids[1][0]
+
+
+def _declared_eos_ids(path: Path, tokenizer_eos_id: int | None) -> set[int]:
+    """Return every id that the model's files or its tokenizer declare to end a text."""
+    declared: list[Any] = [tokenizer_eos_id]
+    for name in ("generation_config.json", "config.json"):
+        if (path / name).is_file():
+            value = read_config(path / name).get("eos_token_id")
+            declared.extend(value if isinstance(value, list) else [value])
+    return {int(index) for index in declared if index is not None}
