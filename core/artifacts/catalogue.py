@@ -4,6 +4,7 @@ Nothing is kept on disk: a directory is named ``<name>-<key>``, so one listing p
 every lookup until that kind's directory changes.
 """
 
+import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ class _Listing:
 
     mtime_ns: int = -1
     listed_ns: int = 0
-    by_key: dict[str, list[Path]] = field(default_factory=dict)
+    by_key: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Catalogue:
@@ -40,11 +41,16 @@ class Catalogue:
     def locate(self, key: str, kind: str | None = None) -> list[Path]:
         """Return the directories named after a key, sorted; normally one or none."""
         kinds = self.kinds() if kind is None else [kind]
-        return [path for each in kinds for path in self._listing(each).by_key.get(key, [])]
+        return [
+            self._root / each / name
+            for each in kinds
+            for name in self._listing(each).by_key.get(key, [])
+        ]
 
     def directories(self, kind: str) -> list[Path]:
         """Return all artifact directories of a kind, sorted."""
-        return sorted(path for paths in self._listing(kind).by_key.values() for path in paths)
+        found = self._listing(kind).by_key.values()
+        return sorted(self._root / kind / name for names in found for name in names)
 
     def record(self, directory: Path) -> Record | None:
         """Read the record of a directory; None where it has none, so that it does not exist.
@@ -57,6 +63,8 @@ class Catalogue:
         status = filesystem.status(path)
         if status is None:
             return None
+        if not stat.S_ISREG(status.st_mode):
+            raise _damaged(path, "is not a plain file")
         stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
         known = self._records.get(directory)
         if known is not None and known[0] == stamp:
@@ -70,7 +78,7 @@ class Catalogue:
 
     def _listing(self, kind: str) -> _Listing:
         directory = self._root / kind
-        status = filesystem.status(directory)
+        status = filesystem.status(directory, follow=True)
         if status is None:
             return _Listing()
         known = self._listings.get(kind)
@@ -80,7 +88,7 @@ class Catalogue:
             return known
         fresh = _Listing(status.st_mtime_ns, time.time_ns())
         for entry in filesystem.entries(directory):
-            fresh.by_key.setdefault(entry.name.rpartition("-")[2], []).append(Path(entry.path))
+            fresh.by_key.setdefault(entry.name.rpartition("-")[2], []).append(entry.name)
         self._listings[kind] = fresh
         return fresh
 
@@ -94,4 +102,8 @@ def _check(path: Path, directory: Path, record: Record) -> None:
     }
     for what, present in faults.items():
         if present:
-            raise DamagedRecordError(f"{path}: {what}", "Run again: the artifact will be rebuilt.")
+            raise _damaged(path, what)
+
+
+def _damaged(path: Path, what: str) -> DamagedRecordError:
+    return DamagedRecordError(f"{path}: {what}", "Run again: the artifact will be rebuilt.")

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 FOLLOWED = "core"
 """Imports are followed inside this package only: tasks and flows say order, not meaning."""
 
+_TYPING_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 _HEX_DIGITS = 16  # of a function's digest: enough to notice a change, small in every record
 
 
@@ -108,7 +109,11 @@ def _parse(name: str, path: Path, root: Path, _mtime_ns: int, _size: int) -> _Mo
         ) from error
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imports = sorted(_imports(tree, package, lambda module: _locate(module, root) is not None))
-    return _Module(dict(_digests(name, tree)), tuple(imports))
+    texts: dict[str, str] = {}
+    for qualified, text in _statements(name, tree):
+        # One name may stand for several definitions, as a property's getter and setter do.
+        texts[qualified] = texts.get(qualified, "") + text
+    return _Module({name: _hash(text) for name, text in texts.items()}, tuple(imports))
 
 
 def _imports(tree: ast.Module, package: str, exists: Callable[[str], bool]) -> set[str]:
@@ -131,8 +136,13 @@ def _runtime_nodes(tree: ast.Module) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
-            waiting.extend(ast.iter_child_nodes(node))
+        waiting.extend(_runtime_children(node))
+
+
+def _runtime_children(node: ast.AST) -> Iterable[ast.AST]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in _TYPING_ONLY:
+        return node.orelse
+    return ast.iter_child_nodes(node)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -148,17 +158,17 @@ def _with_parents(name: str) -> Iterator[str]:
     return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
-def _digests(name: str, scope: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str]]:
+def _statements(name: str, scope: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str]]:
     own: list[ast.stmt] = []
     for statement in _without_docstring(scope.body):
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{name}.{statement.name}", _hash(_normal(statement))
+            yield f"{name}.{statement.name}", _normal(statement)
         elif isinstance(statement, ast.ClassDef):
-            yield from _digests(f"{name}.{statement.name}", statement)
+            yield from _statements(f"{name}.{statement.name}", statement)
         else:
             own.append(statement)
     head = [] if isinstance(scope, ast.Module) else [scope.bases, scope.keywords]
-    yield name, _hash(_normal([*head, own, getattr(scope, "decorator_list", [])]))
+    yield name, _normal([*head, own, getattr(scope, "decorator_list", [])])
 
 
 def _hash(text: str) -> str:

@@ -127,9 +127,8 @@ def _dumps(value: Any, path: Path, *, indent: int | None = None, row: int | None
             f"{where}: {fault}", "Write plain, finite values; None where nothing is meant."
         )
     separators = (",", ": ") if indent else (",", ":")
-    return json.dumps(
-        value, sort_keys=True, ensure_ascii=False, indent=indent, separators=separators
-    )
+    # ASCII only: a model may write half of a surrogate pair, which UTF-8 has no bytes for.
+    return json.dumps(value, sort_keys=True, indent=indent, separators=separators)
 
 
 def _fault(value: Any, name: str) -> str | None:

@@ -28,6 +28,7 @@ _HINTS = {
     errno.EPERM: "Check the owner and permissions of the directory, or use another runtime.store.",
     errno.EIO: "The disk reported a failure: nothing was published; check it before running again.",
     errno.ENOENT: "Check the path; something may have removed it meanwhile.",
+    errno.EXDEV: "Keep the whole store on one file system: an artifact appears by one rename.",
     errno.ENAMETOOLONG: "Use a shorter name or a store with a shorter path.",
 }
 
@@ -216,15 +217,19 @@ def replace_file(path: Path, chunks: Iterable[Chunk], *, durable: bool = False) 
         sync_directory(path.parent)
 
 
-def status(path: Path) -> os.stat_result | None:
-    """Return what the system knows about a path, without following a link; None where absent.
+def status(path: Path, *, follow: bool = False) -> os.stat_result | None:
+    """Return what the system knows about a path; None where there is nothing.
+
+    Args:
+        path: What to look at.
+        follow: Look at what a link points to instead of the link.
 
     Raises:
         StoreError: The path cannot be looked at.
     """
     with _touching("status", path):
         try:
-            return path.lstat()
+            return path.stat(follow_symlinks=follow)
         except (FileNotFoundError, NotADirectoryError):
             return None
 

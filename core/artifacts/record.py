@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from pydantic import (
     AfterValidator,
@@ -136,7 +136,7 @@ class Record(_Frozen):
 def dump_record(record: Record) -> bytes:
     """Return the bytes of ``record.json``: sorted keys, one line feed at the end."""
     plain = record.model_dump(mode="json")
-    text = json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain, sort_keys=True, indent=1, allow_nan=False)
     return (text + "\n").encode()
 
 
@@ -150,7 +150,7 @@ def load_record(path: Path) -> Record:
     """
     data = filesystem.read_file(path)
     try:
-        plain = json.loads(data)
+        plain = json.loads(data, parse_constant=_constant)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "is not JSON") from error
     if not isinstance(plain, dict):
@@ -162,6 +162,10 @@ def load_record(path: Path) -> Record:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise _damaged(path, f"{field}: {first['msg']}") from error
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a finite number")
 
 
 def _refuse_newer(path: Path, version: object) -> None:

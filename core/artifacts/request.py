@@ -1,6 +1,6 @@
 """What a builder asks of the store: identity first, then what goes into the record beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,8 @@ class PublishRequest:
         spec: The smallest description the task needs.
         parents: Role to artifact; only their content digests enter the key.
         code: Sources behind the result; recorded, not identity.
-        numeric_class: What may change its last bits; recorded, not identity.
+        numeric_class: What may change its last bits, or a function that tells it after the build,
+            when the device is known; recorded, not identity.
         seeds: Seeds it used, for the record.
         labels: Free notes for the record.
         strict_code: An artifact that other code built is no hit.
@@ -38,7 +39,7 @@ class PublishRequest:
     spec: BaseModel | Mapping[str, Any]
     parents: Mapping[str, ArtifactRef] = field(default_factory=dict)
     code: CodeDigest | None = None
-    numeric_class: NumericClass | None = None
+    numeric_class: NumericClass | Callable[[], NumericClass] | None = None
     seeds: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     strict_code: bool = False
@@ -56,6 +57,10 @@ class PublishRequest:
     def required_code(self) -> CodeDigest | None:
         """The code that a hit must have been built by; None where any will do."""
         return self.code if self.strict_code else None
+
+    def measured_class(self) -> NumericClass | None:
+        """Return the numeric class; called after the build."""
+        return self.numeric_class() if callable(self.numeric_class) else self.numeric_class
 
     def check_address(self) -> None:
         """Refuse a kind or name that cannot be a directory, before anything is built.

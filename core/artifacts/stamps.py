@@ -56,6 +56,22 @@ class Stamps:
             self._save(address, {**known, **fresh})
         return found
 
+    def note(self, directory: Path, record: Record, began_ns: int) -> None:
+        """Remember the files of an artifact that was just hashed: large ones are not read twice.
+
+        Args:
+            directory: Where the artifact is now.
+            record: Hashes of its files.
+            began_ns: When hashing began, in ns since the epoch.
+        """
+        fresh: dict[str, Stamp] = {}
+        for name, entry in record.files.items():
+            status = filesystem.status(directory / name)
+            if status is not None and status.st_mtime_ns + RACE_NS < began_ns:
+                fresh[name] = (status.st_mtime_ns, status.st_ino, status.st_size, entry.sha256)
+        if fresh:
+            self._save(record.ref.address, fresh)
+
     def forget(self, ref: ArtifactRef) -> None:
         """Drop what is known about an artifact that is moved away."""
         self._memo.pop(ref.address, None)

@@ -187,9 +187,11 @@ class Store:
         return swept
 
     def _prepare(self) -> None:
-        if not self.root.is_dir():
-            self.root.parent.mkdir(parents=True, exist_ok=True)
-            filesystem.make_directory(self.root, 0o700)
+        for parent in reversed(self.root.parents):
+            if filesystem.status(parent, follow=True) is None:
+                filesystem.make_directory(parent)
+        if filesystem.make_directory(self.root, 0o700):
+            filesystem.sync_directory(self.root.parent)
         for area in _AREAS:
             filesystem.make_directory(self.root / area, 0o700)
 
@@ -201,16 +203,18 @@ class Store:
         with self._staging.fresh(slot) as directory:
             metrics = _run(build, directory)
             origin = Provenance(
-                **provenance.capture(),
                 seeds=dict(request.seeds),
                 started=started.isoformat(timespec="milliseconds"),
                 wall_time_s=time.perf_counter() - clock,
+                **provenance.capture(),
             )
+            hashed_ns = time.time_ns()
             record = _describe(directory, request, origin, metrics)
             staging.seal(directory, record)
             for old in self._catalogue.locate(record.key, record.kind):
                 self._set_aside(old, record)
             self._install(directory, record)
+        self._stamps.note(self.path(record.ref), record, hashed_ns)
         return record.ref
 
     def _install(self, directory: Path, record: Record) -> None:
@@ -278,7 +282,7 @@ def _describe(
         files=files,
         digest=contents.content_digest(files),
         code=request.code,
-        numeric_class=request.numeric_class,
+        numeric_class=request.measured_class(),
         provenance=origin,
         metrics=metrics,
         labels=dict(request.labels),
