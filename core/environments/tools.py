@@ -124,7 +124,7 @@ def _power(base: float, exponent: float) -> float:
 def _bounded(value: float) -> float:
     if not abs(value) <= MAX_MAGNITUDE:  # also refuses NaN
         raise ToolEnvironmentError(
-            f"a value of {value:.3g} is too large", "Values reach 1e12 in magnitude at most."
+            "a value is too large", "Values reach 1e12 in magnitude at most."
         )
     return value
 

@@ -1,0 +1,62 @@
+"""Splits and the parameters that every environment has."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.environments.base import make_splits
+from core.environments.calculator import Calculator
+from core.errors import InputError
+
+
+@settings(max_examples=20)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from(["easy", "medium", "hard"]),
+    st.integers(0, 40),
+    st.integers(0, 12),
+)
+def test_no_prompt_occurs_twice(seed, difficulty, num_train, num_eval):
+    counts = {"train": num_train, "eval": num_eval, "test": 5}
+    splits = make_splits(Calculator(), counts, seed, difficulty)
+    assert {name: len(tasks) for name, tasks in splits.items()} == counts
+    prompts = [task.prompt for tasks in splits.values() for task in tasks]
+    assert len(set(prompts)) == len(prompts)
+
+
+def test_each_split_has_its_own_range_of_indices():
+    splits = make_splits(Calculator(), {"train": 3, "eval": 2, "test": 2}, 7, "hard")
+    indices = {
+        name: [int(t.task_id.split("-")[2]) for t in tasks] for name, tasks in splits.items()
+    }
+    assert indices["train"] == [0, 1, 2]
+    assert indices["eval"] == [1_000_000, 1_000_001]
+    assert indices["test"] == [2_000_000, 2_000_001]
+    assert {task.split for task in splits["eval"]} == {"eval"}
+
+
+def test_a_split_that_is_not_named_is_empty():
+    splits = make_splits(Calculator(), {"eval": 1}, 7, "easy")
+    assert [len(splits[name]) for name in ("train", "eval", "test")] == [0, 1, 0]
+
+
+def test_more_tasks_than_prompts_are_refused():
+    # 19 first terms, 3 operators, 12 second terms, with and without parentheses.
+    with pytest.raises(InputError, match="only 1368 fresh easy prompts"):
+        make_splits(Calculator(), {"train": 1369}, 7, "easy")
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(InputError, match="split is 'dev'"):
+        make_splits(Calculator(), {"dev": 1}, 7, "easy")
+
+
+@pytest.mark.parametrize("key", ["prompt_style", "protocol_version", "verifier_version"])
+def test_an_unknown_choice_is_refused(key):
+    with pytest.raises(InputError, match=f"{key} is 'v9'"):
+        Calculator(**{key: "v9"})
+
+
+def test_the_verifier_follows_the_protocol_unless_told_otherwise():
+    assert Calculator(protocol_version="v2").verifier_version == "v2"
+    assert Calculator(protocol_version="v2", verifier_version="v1").verifier_version == "v1"
