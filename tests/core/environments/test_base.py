@@ -41,9 +41,13 @@ def test_a_split_that_is_not_named_is_empty():
 
 
 def test_more_tasks_than_prompts_are_refused():
-    # 19 first terms, 3 operators, 12 second terms, with and without parentheses.
-    with pytest.raises(InputError, match="only 1368 fresh easy prompts"):
-        make_splits(Calculator(), {"train": 1369}, 7, "easy")
+    class Small(Calculator):
+        def generate_task(self, index, **facts):
+            return super().generate_task(index % 10, **facts)
+
+    assert len(make_splits(Small(), {"train": 10}, 7, "hard")["train"]) == 10
+    with pytest.raises(InputError, match="only 0 fresh hard prompts for the eval split, not 1"):
+        make_splits(Small(), {"train": 10, "eval": 1}, 7, "hard")
 
 
 def test_an_unknown_split_is_refused():
