@@ -37,3 +37,6 @@ EXECUTION_KEYS: dict[str, str] = {
 }
 """Dotted key of the submitted document -> dotted field of ``Runtime``. What lands in
 ``inherited`` has no effect here and is announced."""
+
+EXECUTION_SECTIONS = ("memory", "cache")
+"""Sections of the submitted document without any identity key."""

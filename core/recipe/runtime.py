@@ -75,7 +75,7 @@ class Runtime(Section):
     slots: int = Field(default=32, ge=1)
     """Episodes that are decoded together, rows."""
     trajectory_batch_size: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 8
-    """Episodes per physical batch of scoring and updating, rows."""
+    """Episodes per physical batch of scoring and updating, 1 to 1024 rows, or ``auto``."""
     max_update_padded_tokens: int | None = Field(default=None, ge=1)
     """Tokens, padding included, of one physical update batch; null is no limit."""
     length_bucketing: bool = True

@@ -222,7 +222,7 @@ class EvaluationSpec(Spec):
     tasks: int
     """Tasks to solve."""
     seed: int
-    """Seed of the sampling, where the temperature is not 0."""
+    """Seed of the sampling; 0 where the temperature is 0 and nothing is drawn."""
 
 
 class ReportSpec(Spec):

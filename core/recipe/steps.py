@@ -235,7 +235,7 @@ def evaluation_spec(recipe: Recipe) -> EvaluationSpec | None:
         split=evaluation.split,
         task_offset=evaluation.task_offset,
         tasks=evaluation.tasks or split_size(recipe) - evaluation.task_offset,
-        seed=evaluation.seed,
+        seed=evaluation.seed if evaluation.temperature > 0 else 0,
     )
 
 

@@ -1,8 +1,8 @@
 """Section ``source``: where prompts come from."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from core.recipe.schema.section import Section
 
@@ -43,4 +43,13 @@ class ParquetSource(Section):
     """Rows read at a time."""
 
 
-Source = Annotated[EnvironmentSource | ParquetSource, Field(discriminator="kind")]
+def _environment_unless_said(given: Any) -> Any:
+    return {"kind": "environment", **given} if isinstance(given, dict) else given
+
+
+Source = Annotated[
+    EnvironmentSource | ParquetSource,
+    Field(discriminator="kind"),
+    BeforeValidator(_environment_unless_said),
+]
+"""Where prompts come from; ``kind`` decides which keys there are."""

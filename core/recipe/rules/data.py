@@ -1,0 +1,137 @@
+"""Rules about worlds, prompts, stored targets and what is evaluated."""
+
+from collections.abc import Iterator
+
+from core.environments.registry import make_environment, names
+from core.errors import InputError
+from core.recipe.problems import Problem, problem
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+from core.recipe.schema.offline_kd import OfflineKd
+from core.recipe.schema.source import ParquetSource
+from core.recipe.steps import split_size
+from core.recipe.support import PLANNED_ENVIRONMENTS
+
+MAX_TURNS_RATIO = 4
+
+
+def environment_exists(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """1: the world is in the registry and accepts its parameters."""
+    name, known = recipe.environment.name, names()
+    if name not in known:
+        planned = name in PLANNED_ENVIRONMENTS
+        yield problem(
+            "environment.name",
+            "not built yet" if planned else "there is no such environment",
+            f"Choose one of {', '.join(known)}.",
+        )
+        return
+    try:
+        make_environment(name, **recipe.environment.params)
+    except InputError as error:
+        yield problem("environment.params", error.message, error.hint)
+
+
+def parquet_is_single_turn_opd(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """6: prompts from files have no tools, no oracle, no hint and no verifier."""
+    source = recipe.source
+    if not isinstance(source, ParquetSource):
+        return
+    broken = {
+        "environment": True,
+        "run.mode": recipe.run.mode != "opd",
+        "train.sft_warmup_cycles": recipe.train.sft_warmup_cycles > 0,
+        "cold_start": recipe.cold_start is not None,
+        "models.teacher.mode": recipe.models.teacher.mode == "privileged_context",
+        "source.use_task_rewards": source.use_task_rewards,
+    }
+    for key in (key for key, conflicts in broken.items() if conflicts):
+        yield problem(
+            key,
+            "cannot be combined with source.kind: verl_parquet",
+            f"Leave {key} out or set source.kind: environment.",
+        )
+
+
+def targets_belong_to_one_student(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    """7: on-policy targets are of this very student; an offline data set is of no student."""
+    kept = runtime.inherited
+    offline = recipe.run.mode == "offline_kd"
+    if recipe.run.mode == "opd" and kept.cache_reuse_across_policy_versions:
+        yield problem(
+            "runtime.inherited.cache_reuse_across_policy_versions",
+            "run.mode opd may not train on targets of an older student",
+            "Set cache.reuse_across_policy_versions: false.",
+        )
+    if recipe.run.mode == "opd" and not kept.cache_strict_policy_version:
+        yield problem(
+            "runtime.inherited.cache_strict_policy_version",
+            "run.mode opd trains on targets of the present student only",
+            "Set cache.strict_policy_version: true.",
+        )
+    if offline and not kept.cache_reuse_across_policy_versions:
+        yield problem(
+            "run.mode",
+            "offline_kd replays targets and needs cache.reuse_across_policy_versions: true",
+            "Set cache.reuse_across_policy_versions: true.",
+        )
+
+
+def offline_settings_need_offline_mode(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """7: settings of the fixed data set mean nothing in another mode."""
+    if recipe.run.mode == "offline_kd":
+        return
+    for name, value in OfflineKd():
+        if getattr(recipe.offline_kd, name) != value:
+            yield problem(
+                f"offline_kd.{name}",
+                f"is read by run.mode offline_kd only, and run.mode is {recipe.run.mode}",
+                "Leave section offline_kd out.",
+            )
+
+
+def dataset_path_means_persisted(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """7: a path is given exactly where an existing data set is used."""
+    persisted = recipe.offline_kd.trajectory_source == "persisted"
+    if persisted != (recipe.offline_kd.dataset_path is not None):
+        yield problem(
+            "offline_kd.dataset_path",
+            "belongs to offline_kd.trajectory_source: persisted, and only to it",
+            "Give both or neither.",
+        )
+
+
+def episode_exceeds_turn(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """13: a transcript has room for the prompt beside one turn."""
+    total, turn = recipe.rollout.max_total_tokens, recipe.rollout.max_new_tokens_per_turn
+    if total <= turn:
+        yield problem(
+            "rollout.max_total_tokens",
+            f"must exceed rollout.max_new_tokens_per_turn ({turn})",
+            "Raise the first or lower the second.",
+        )
+
+
+def evaluation_turns_are_comparable(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """13: an evaluation is not of another kind than the training."""
+    limit = MAX_TURNS_RATIO * recipe.rollout.max_turns
+    if recipe.eval.max_turns is not None and recipe.eval.max_turns > limit:
+        yield problem(
+            "eval.max_turns",
+            f"is more than {MAX_TURNS_RATIO} × rollout.max_turns ({recipe.rollout.max_turns})",
+            f"Use at most {limit}.",
+        )
+
+
+def evaluation_lies_in_the_split(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """13: the evaluated slice exists."""
+    evaluation, size = recipe.eval, split_size(recipe)
+    last = evaluation.task_offset + (evaluation.tasks or 1)
+    if evaluation.enabled and last > size:
+        key = "eval.tasks" if evaluation.tasks else "eval.task_offset"
+        yield problem(
+            key,
+            f"tasks {evaluation.task_offset} to {last - 1} (from eval.task_offset) do not all "
+            f"exist: environment.{evaluation.split}_tasks is {size}",
+            f"Use a slice of the {size} tasks or make more.",
+        )

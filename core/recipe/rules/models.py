@@ -1,0 +1,162 @@
+"""Rules about models, adapters and backends."""
+
+from collections.abc import Iterator
+
+from core.recipe.problems import Problem, problem
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+from core.recipe.schema.models import Model
+
+SHARED_FIELDS = (
+    "model_id",
+    "revision",
+    "tokenizer_id",
+    "tokenizer_revision",
+    "dtype",
+    "quantization",
+    "attn_implementation",
+    "trust_remote_code",
+)
+MINIMA = (
+    "minimum_strict_success_rate",
+    "minimum_recovery_after_error_rate",
+    "minimum_parse_valid_tool_call_rate",
+    "minimum_tool_execution_success_rate",
+)
+
+
+def roles(recipe: Recipe) -> dict[str, Model]:
+    """Return the models that a recipe names, by dotted key."""
+    found: dict[str, Model | None] = {
+        "models.student": recipe.models.student,
+        "models.teacher": recipe.models.teacher,
+        "models.reference": recipe.models.reference,
+    }
+    return {key: model for key, model in found.items() if model is not None}
+
+
+def heads_divide_width(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """2: a toy decoder's width is a multiple of its heads."""
+    for key, model in roles(recipe).items():
+        width, heads = model.toy.hidden_size, model.toy.num_heads
+        if width % heads:
+            yield problem(
+                f"{key}.toy.hidden_size",
+                f"{width} is not a multiple of {key}.toy.num_heads ({heads})",
+                f"Use {width - width % heads or heads} or another number of heads.",
+            )
+
+
+def quantised_student_needs_lora(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """3: quantised weights cannot be trained themselves."""
+    student = recipe.models.student
+    if student.quantization != "none" and not student.lora.enabled:
+        yield problem(
+            "models.student.quantization",
+            "quantised weights cannot be trained, and models.student.lora.enabled is false",
+            "Set models.student.lora.enabled: true or models.student.quantization: none.",
+        )
+
+
+def hub_adapter_needs_revision(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """3: what a Hub id means changes, so an adapter from there is pinned."""
+    for key, model in roles(recipe).items():
+        adapter = getattr(model, "adapter", None)
+        if adapter is not None and adapter.source == "hub" and adapter.revision is None:
+            yield problem(
+                f"{key}.adapter.revision",
+                f"is required where {key}.adapter.source is hub",
+                "Give the commit of the adapter.",
+            )
+
+
+def minima_need_an_evaluation(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """3: a threshold means nothing where no measurement is demanded."""
+    adapter = recipe.models.teacher.adapter
+    if adapter is None or adapter.require_policy_evaluation:
+        return
+    for name in MINIMA:
+        if getattr(adapter, name) is not None:
+            yield problem(
+                f"models.teacher.adapter.{name}",
+                "needs models.teacher.adapter.require_policy_evaluation: true",
+                "Demand the evaluation or leave the minimum out.",
+            )
+
+
+def reference_needs_shared_backbone(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """4: a third policy exists on a shared backbone only."""
+    if recipe.models.reference is not None and recipe.models.runtime == "dual_model":
+        yield problem(
+            "models.reference",
+            "needs models.runtime: shared_backbone",
+            "Leave models.reference out.",
+        )
+
+
+def shared_backbone_needs_adapters(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    """4: one set of weights needs an adapter per role, and stays where it is."""
+    models = recipe.models
+    if models.runtime != "shared_backbone":
+        return
+    reasons = {
+        "models.backend": (models.backend == "toy", "the toy backend has no adapters"),
+        "models.student.lora.enabled": (not models.student.lora.enabled, "the student needs LoRA"),
+        "models.teacher.adapter": (models.teacher.adapter is None, "the teacher needs an adapter"),
+        "runtime.memory_strategy": (
+            runtime.memory_strategy == "swap",
+            "a shared backbone cannot be swapped out (memory.strategy: swap)",
+        ),
+    }
+    for key, (broken, reason) in reasons.items():
+        if broken:
+            yield problem(
+                key,
+                f"{reason}, and models.runtime is shared_backbone",
+                "Set models.runtime: dual_model or change this key.",
+            )
+
+
+def shared_backbone_is_one_model(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """4: roles on one backbone agree in everything but the adapter."""
+    if recipe.models.runtime != "shared_backbone":
+        return
+    student = recipe.models.student
+    for key, model in roles(recipe).items():
+        for name in SHARED_FIELDS:
+            if getattr(model, name) != getattr(student, name):
+                yield problem(
+                    f"{key}.{name}",
+                    f"differs from models.student.{name}, and models.runtime is shared_backbone",
+                    "Give both the same value or set models.runtime: dual_model.",
+                )
+
+
+def toy_backend_is_plain(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """5: the toy decoder is trained in full, in float32, without adapters."""
+    if recipe.models.backend != "toy":
+        return
+    for key, model in roles(recipe).items():
+        plain = {"quantization": "none", "dtype": "float32", "adapter": None}
+        for name, value in plain.items():
+            if getattr(model, name, value) != value:
+                yield problem(
+                    f"{key}.{name}",
+                    "the toy backend (models.backend: toy) has float32 weights and no adapter",
+                    f"Leave {key}.{name} out or set models.backend: hf.",
+                )
+
+
+def episodes_fit_the_toy(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """An episode that outgrows the decoder could not be finished."""
+    limit = recipe.rollout.max_total_tokens
+    if recipe.models.backend != "toy":
+        return
+    for key, model in roles(recipe).items():
+        width = model.toy.max_position_embeddings
+        if limit > width:
+            yield problem(
+                f"{key}.toy.max_position_embeddings",
+                f"{width} is less than rollout.max_total_tokens ({limit})",
+                f"Use at least {limit}, or shorter episodes.",
+            )

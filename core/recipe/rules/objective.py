@@ -1,0 +1,118 @@
+"""Rules about the divergence, its compatibility modes and the gate."""
+
+from collections.abc import Iterator
+
+from core.recipe.problems import Problem, problem
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+
+
+def jensen_shannon_mixes_both(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """8: at 0 or 1 the mixture is one of the two models and the divergence is 0."""
+    if recipe.loss.divergence == "jsd" and recipe.loss.jsd_beta in (0, 1):
+        yield problem(
+            "loss.jsd_beta",
+            "must lie strictly between 0 and 1 where loss.divergence is jsd",
+            "Use 0.5, or loss.divergence: forward_kl or reverse_kl.",
+        )
+
+
+def exact_has_no_support(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """8: the whole vocabulary leaves nothing for top-k to choose."""
+    if recipe.loss.mode == "exact_full_vocab" and recipe.loss.top_k != 1:
+        yield problem(
+            "loss.top_k",
+            "has no meaning where loss.mode is exact_full_vocab",
+            "Leave loss.top_k out.",
+        )
+
+
+def exact_is_not_rounded(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    """8: exact targets are not stored in half precision."""
+    half = runtime.inherited.cache_dtype == "float16"
+    if recipe.loss.mode == "exact_full_vocab" and half:
+        yield problem(
+            "runtime.inherited.cache_dtype",
+            "float16 targets are not exact, and loss.mode is exact_full_vocab",
+            "Set cache.dtype: float32.",
+        )
+
+
+def supervised_loss_is_nll(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """9: a supervised run has no divergence to mix with."""
+    if recipe.run.mode == "sft" and recipe.loss.sampled_token_nll_weight not in (0, 1):
+        yield problem(
+            "loss.sampled_token_nll_weight",
+            "is a mixture, and run.mode sft has no divergence to mix with",
+            "Use 0 or 1; both mean cross-entropy here.",
+        )
+
+
+def top_k_forward_kl_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """10: ``forward_kl_topk`` reproduces one objective of verl and nothing beside it."""
+    if recipe.loss.mode != "forward_kl_topk":
+        return
+    needed = {
+        "loss.divergence": (recipe.loss.divergence, "forward_kl"),
+        "loss.scale_by_temperature_squared": (recipe.loss.scale_by_temperature_squared, False),
+        **_needed_by_both(recipe),
+    }
+    yield from _unmet(needed, "forward_kl_topk")
+
+
+def policy_gradient_is_verls(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    """10: ``verl_pg_k1`` needs the sampler's log-probability of every token, each of weight 1."""
+    if recipe.loss.mode != "verl_pg_k1":
+        return
+    selection = recipe.selection
+    needed = {
+        "run.mode": (recipe.run.mode, "opd"),
+        "selection.selector": (selection.selector, "all_model_tokens"),
+        "selection.max_positions_per_trajectory": (selection.max_positions_per_trajectory, None),
+        "selection.critical_weight": (selection.critical_weight, 1),
+        "selection.other_weight": (selection.other_weight, 1),
+        "runtime.inherited.rollout_record_logprobs": (
+            runtime.inherited.rollout_record_logprobs,
+            True,
+        ),
+        **_needed_by_both(recipe),
+    }
+    yield from _unmet(needed, "verl_pg_k1")
+
+
+def _needed_by_both(recipe: Recipe) -> dict[str, tuple[object, object]]:
+    loss = recipe.loss
+    return {
+        "loss.aggregation": (loss.aggregation, "token-mean"),
+        "loss.temperature": (loss.temperature, 1),
+        "loss.sampled_token_nll_weight": (loss.sampled_token_nll_weight, 0),
+    }
+
+
+def _unmet(needed: dict[str, tuple[object, object]], mode: str) -> Iterator[Problem]:
+    for key, (value, wanted) in needed.items():
+        if value != wanted:
+            words = {None: "null", True: "true", False: "false"}.get(wanted, wanted)
+            yield problem(key, f"must be {words} where loss.mode is {mode}", f"Set it to {words}.")
+
+
+def gate_belongs_to_its_selector(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """15: the gated selector has a gate, and no other selector does."""
+    gated = recipe.selection.selector == "verifier_gated"
+    if gated != (recipe.selection.gate is not None):
+        yield problem(
+            "selection.gate",
+            "belongs to selection.selector: verifier_gated, and only to it",
+            "Give both or neither.",
+        )
+
+
+def gate_was_frozen(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """15: a gate that may still move after the test was seen measures nothing."""
+    gate = recipe.selection.gate
+    if gate is not None and not gate.frozen_before_test:
+        yield problem(
+            "selection.gate.frozen_before_test",
+            "must be true",
+            "Calibrate on train or eval, freeze the gate, then test.",
+        )

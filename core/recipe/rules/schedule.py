@@ -1,0 +1,59 @@
+"""Rules about cycles, steps and budgets."""
+
+from collections.abc import Iterator
+
+from core.recipe.problems import Problem, problem
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+from core.recipe.schedule import steps_per_cycle
+
+
+def strict_freshness_is_one_step(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """11: after the first step on a batch, the batch is of an older student."""
+    train, steps = recipe.train, steps_per_cycle(recipe)
+    if recipe.run.mode == "opd" and train.opd_freshness == "strict" and steps != 1:
+        yield problem(
+            "train.rollouts_per_cycle",
+            f"{train.rollouts_per_cycle} episodes in steps of train.gradient_accumulation_steps "
+            f"({train.gradient_accumulation_steps}) are {steps} steps on one batch, and "
+            "train.opd_freshness is strict",
+            f"Set train.gradient_accumulation_steps: {train.rollouts_per_cycle} "
+            "or train.opd_freshness: replay.",
+        )
+
+
+def supervised_run_has_no_warmup(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """12: a supervised run is supervised from its first cycle."""
+    if recipe.run.mode != "sft":
+        return
+    present = {
+        "train.sft_warmup_cycles": recipe.train.sft_warmup_cycles > 0,
+        "cold_start": recipe.cold_start is not None,
+    }
+    for key in (key for key, given in present.items() if given):
+        yield problem(
+            key,
+            "adds supervised cycles to run.mode sft, which has no others",
+            "Raise train.cycles instead.",
+        )
+
+
+def one_cold_start(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A cold start runs on the shared schedule or on its own."""
+    if recipe.cold_start is not None and recipe.train.sft_warmup_cycles > 0:
+        yield problem(
+            "train.sft_warmup_cycles",
+            "is a cold start on the shared schedule, and section cold_start is one of its own",
+            "Keep one of the two.",
+        )
+
+
+def one_budget(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """14: two budgets would leave open which of them ended the run."""
+    train = recipe.train
+    if train.max_selected_training_tokens is not None and train.max_wall_seconds is not None:
+        yield problem(
+            "train.max_wall_seconds",
+            "is a second budget beside train.max_selected_training_tokens",
+            "Keep one of the two.",
+        )

@@ -1,0 +1,54 @@
+"""Keys whose feature would change numbers and is not built yet. Building it removes its row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.recipe.document import Document
+from core.recipe.problems import Problem
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """A key with the values that are refused; no values means anything but null."""
+
+    key: str
+    values: tuple[object, ...] | None = None
+    instead: str = "Leave it out."
+
+
+MODELS = ("models.student", "models.teacher", "models.reference")
+
+UNBUILT: tuple[Unbuilt, ...] = (
+    Unbuilt("run.mode", ("offline_kd",), "Use opd or sft."),
+    Unbuilt("models.runtime", ("shared_backbone",), "Use dual_model."),
+    Unbuilt("models.reference"),
+    *(Unbuilt(f"{model}.quantization", ("nf4", "int8"), "Use none.") for model in MODELS),
+    *(Unbuilt(f"{model}.adapter") for model in MODELS),
+    *(Unbuilt(f"{model}.trust_remote_code", (True,), "Use false.") for model in MODELS),
+    *(Unbuilt(f"{model}.tokenizer_id") for model in MODELS),
+    *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
+    Unbuilt("source.kind", ("verl_parquet",), "Use environment."),
+    Unbuilt(
+        "loss.mode",
+        ("forward_kl_topk", "verl_pg_k1"),
+        "Use bucketed_topk_tail or exact_full_vocab.",
+    ),
+    Unbuilt("selection.selector", ("verifier_gated",), "Use another selector."),
+    Unbuilt("train.optimizer", ("adamw8bit",), "Use adamw."),
+    Unbuilt("train.max_selected_training_tokens"),
+    Unbuilt("train.max_wall_seconds"),
+    Unbuilt("alignment"),
+)
+
+PLANNED_ENVIRONMENTS = ("jsonnav", "sqlite", "sqlite_recovery", "tool_policy")
+"""Worlds of the seeds; each is refused as not built until the registry knows it."""
+
+
+def unbuilt(document: Document) -> Iterator[Problem]:
+    """Yield a problem for every key of the document whose feature does not exist."""
+    for row in UNBUILT:
+        path = tuple(row.key.split("."))
+        value = document.get(path)
+        refused = value is not None if row.values is None else value in row.values
+        if refused:
+            yield Problem(path, "not built yet", row.instead)

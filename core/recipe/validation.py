@@ -1,0 +1,51 @@
+"""Every rule about combinations of keys. Names, types and bounds are ``structure``'s.
+
+The numbers in the rules' docstrings are those of the seeds' list of rejected combinations; what
+a single key may be (1, 8, 14) is in the schema.
+"""
+
+from collections.abc import Callable, Iterator
+
+from core.recipe.problems import Problem
+from core.recipe.recipe import Recipe
+from core.recipe.rules import data, models, objective, schedule
+from core.recipe.runtime import Runtime
+
+Rule = Callable[[Recipe, Runtime], Iterator[Problem]]
+
+RULES: tuple[Rule, ...] = (
+    data.environment_exists,
+    models.heads_divide_width,
+    models.quantised_student_needs_lora,
+    models.hub_adapter_needs_revision,
+    models.minima_need_an_evaluation,
+    models.reference_needs_shared_backbone,
+    models.shared_backbone_needs_adapters,
+    models.shared_backbone_is_one_model,
+    models.toy_backend_is_plain,
+    models.episodes_fit_the_toy,
+    data.parquet_is_single_turn_opd,
+    data.targets_belong_to_one_student,
+    data.offline_settings_need_offline_mode,
+    data.dataset_path_means_persisted,
+    objective.jensen_shannon_mixes_both,
+    objective.exact_has_no_support,
+    objective.exact_is_not_rounded,
+    objective.supervised_loss_is_nll,
+    objective.top_k_forward_kl_is_verls,
+    objective.policy_gradient_is_verls,
+    objective.gate_belongs_to_its_selector,
+    objective.gate_was_frozen,
+    schedule.strict_freshness_is_one_step,
+    schedule.supervised_run_has_no_warmup,
+    schedule.one_cold_start,
+    schedule.one_budget,
+    data.episode_exceeds_turn,
+    data.evaluation_turns_are_comparable,
+    data.evaluation_lies_in_the_split,
+)
+
+
+def combinations(recipe: Recipe, runtime: Runtime) -> list[Problem]:
+    """Return every problem of a recipe whose keys are sound one by one."""
+    return [each for rule in RULES for each in rule(recipe, runtime)]
