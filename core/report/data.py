@@ -119,7 +119,9 @@ def read_rows(path: Path) -> list[Json]:
     if not path.exists():
         return []
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    # Not splitlines(): a text may hold U+0085 or U+2028, which are no row ends.
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    for number, line in enumerate(filter(None, lines), start=1):
         try:
             row = json.loads(line)
         except ValueError as error:

@@ -1,0 +1,97 @@
+"""From a spec to a model or tokenizer in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.errors import ModelSourceError
+from core.models.backend import Backend
+from core.models.toy_tokenizer import ToyTokenizer
+from core.recipe.schema.adapters import Lora
+from core.recipe.specs import ModelSpec, TokenizerSpec
+from core.trajectory.tokens import TokenCodec
+
+DIGEST_PREFIX = "sha256:"
+"""Starts a model id that names bytes; the runtime knows where they lie."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where models run and lie; never identity.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        paths: Directory of each content digest.
+    """
+
+    device: str = "cpu"
+    paths: Mapping[str, Path] = field(default_factory=dict)
+
+    def directory(self, model_id: str) -> Path:
+        """Return the directory that ``model_id`` names by digest or by path.
+
+        Raises:
+            ModelSourceError: A digest is not among ``paths``.
+        """
+        if not model_id.startswith(DIGEST_PREFIX):
+            return Path(model_id)
+        digest = model_id.removeprefix(DIGEST_PREFIX)
+        if digest not in self.paths:
+            raise ModelSourceError(
+                f"the model with digest {digest[:16]}… is not at hand",
+                "Run the recipe that names its directory, so that it can be found again.",
+            )
+        return self.paths[digest]
+
+
+def build_tokenizer(spec: TokenizerSpec, placement: Placement) -> TokenCodec:
+    """Return the tokenizer of a spec.
+
+    Raises:
+        ModelSourceError: Its files are missing or unusable.
+    """
+    if spec.backend == "toy":
+        return ToyTokenizer()
+    from core.models.tokenizer import load_tokenizer
+
+    assert spec.tokenizer_id is not None, "a Hugging Face tokenizer has an id"
+    return load_tokenizer(placement.directory(spec.tokenizer_id))
+
+
+def build_model(
+    spec: ModelSpec, placement: Placement, *, seed: int, lora: Lora | None = None
+) -> Backend:
+    """Return the model of a spec with its untrained or pretrained weights.
+
+    Args:
+        spec: Architecture or pretrained weights, and arithmetic.
+        placement: Device and directories.
+        seed: Of weights that are not pretrained: a toy's all, an adapter's matrices.
+        lora: Adapter to train; None freezes pretrained weights.
+
+    Raises:
+        ModelSourceError: Its files are missing or unusable.
+        BackendError: Device, dtype or adapter do not fit.
+    """
+    if spec.backend == "toy":
+        return _build_toy(spec, placement, seed)
+    from core.models.hf import HFBackend
+
+    assert spec.model_id is not None, "a Hugging Face model has an id"
+    return HFBackend(
+        placement.directory(spec.model_id),
+        dtype=spec.dtype,
+        attn_implementation=spec.attn_implementation or "sdpa",
+        device=placement.device,
+        lora=lora,
+        seed=seed,
+    )
+
+
+def _build_toy(spec: ModelSpec, placement: Placement, seed: int) -> Backend:
+    from core.models.toy import ToyBackend, ToyConfig
+
+    assert spec.toy is not None, "a toy model has a size"
+    return ToyBackend(
+        ToyConfig(**spec.toy.model_dump()), seed, ToyTokenizer(), device=placement.device
+    )
