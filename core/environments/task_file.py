@@ -30,12 +30,13 @@ def read_tasks(path: Path) -> list[Task]:
     """
     try:
         # Not splitlines(): a prompt may hold U+0085 or U+2028, which are no row ends.
-        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise TaskFileError(
             f"{path} cannot be read: {error.strerror}", "Run the recipe again to rebuild it."
         ) from error
-    return [_read_row(line, f"{path} row {number}") for number, line in enumerate(lines, start=1)]
+    rows = enumerate(lines, start=1)
+    return [_read_row(line, f"{path} row {number}") for number, line in rows if line]
 
 
 def _read_row(line: str, place: str) -> Task:
