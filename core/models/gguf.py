@@ -76,7 +76,10 @@ def _convert(file: Path, staging: Path) -> None:
     with quiet_transformers():
         model.save_pretrained(target)
         tokenizer.save_pretrained(target)
+    mode = (target / "config.json").stat().st_mode
     for written in target.iterdir():
+        # safetensors keeps its file from other users; a model directory is one thing.
+        written.chmod(mode)
         _flush(written)
     _compare(file, model, load_decoder(target, dtype=torch.float32))
 

@@ -60,6 +60,7 @@ class HFBackend:
 
     Args:
         path: A local model directory.
+        tokenizer_path: Directory of the tokenizer, if not ``path``.
         dtype: ``float32``, ``bfloat16``, ``float16`` (CUDA) or ``auto``.
         attn_implementation: ``sdpa`` or ``eager``.
         device: Where the weights live.
@@ -80,6 +81,7 @@ class HFBackend:
         self,
         path: Path,
         *,
+        tokenizer_path: Path | None = None,
         dtype: str = "auto",
         attn_implementation: str = "sdpa",
         device: str | torch.device = "cpu",
@@ -88,7 +90,7 @@ class HFBackend:
     ) -> None:
         self.device = torch.device(device)
         self.dtype = resolve_dtype(dtype, self.device)
-        self.tokenizer = load_tokenizer(path)
+        self.tokenizer = load_tokenizer(tokenizer_path or path)
         model = load_decoder(path, dtype=self.dtype, attn_implementation=attn_implementation)
         model.requires_grad_(requires_grad=lora is not None)
         if lora is not None and lora.enabled:

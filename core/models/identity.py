@@ -9,13 +9,13 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import MissingDependencyError, ModelSourceError
+from core.artifacts import filesystem
+from core.errors import MissingDependencyError, ModelSourceError, StoreError
 from core.models.source import inspect_source
 
 logger = logging.getLogger(__name__)
@@ -140,12 +140,9 @@ def _write_stamps(stamps: Path, path: Path, entries: dict[str, Any]) -> None:
     """Replace the stamps of a directory atomically; failing to costs time, not correctness."""
     try:
         stamps.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=stamps, suffix=".partial", delete=False, encoding="utf-8"
-        ) as stream:
-            json.dump(entries, stream, sort_keys=True)
-        Path(stream.name).replace(_stamp_file(stamps, path))
-    except OSError as error:
+        text = json.dumps(entries, sort_keys=True)
+        filesystem.replace_file(_stamp_file(stamps, path), [text.encode()])
+    except (OSError, StoreError) as error:
         logger.warning("stamps of %s cannot be kept, the next start hashes again: %s", path, error)
 
 
