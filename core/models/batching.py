@@ -6,6 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.recipe.runtime import Runtime
+
+AUTO_PADDED_TOKENS = 16_384
+"""Padded tokens per batch where ``trajectory_batch_size`` is ``auto`` and nothing else is said."""
+
 
 @dataclass(frozen=True)
 class PaddedBatch:
@@ -69,6 +74,14 @@ def plan_batches(
             longest = lengths[index]
         batches[-1].append(index)
     return tuple(tuple(batch) for batch in batches)
+
+
+def plan_physical(lengths: Sequence[int], runtime: Runtime) -> tuple[tuple[int, ...], ...]:
+    """Return the batches that a runtime asks for, as indices into ``lengths``."""
+    rows, limit = runtime.trajectory_batch_size, runtime.max_update_padded_tokens
+    if rows == "auto":
+        rows, limit = max(len(lengths), 1), limit or AUTO_PADDED_TOKENS
+    return plan_batches(lengths, rows, limit, sort_by_length=runtime.length_bucketing)
 
 
 def pad_batch(

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.models.batching import pad_batch, plan_batches
+from core.models.batching import pad_batch, plan_batches, plan_physical
+from core.recipe.runtime import Runtime
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
 
@@ -42,6 +43,15 @@ def test_gathering_reads_the_selected_positions():
 def test_a_row_without_selection_owns_nothing():
     batch = pad_batch([[1], [2, 3]], [[], [0]], pad_id=0)
     assert batch.offsets == (0, 0, 1)
+
+
+def test_the_runtime_sets_the_limits():
+    lengths = [8, 2, 10, 5, 2, 9]
+    limited = Runtime(trajectory_batch_size=4, max_update_padded_tokens=18)
+    assert plan_physical(lengths, limited) == ((1, 4, 3), (0, 5), (2,))
+    unsorted = Runtime(trajectory_batch_size=4, length_bucketing=False)
+    assert plan_physical(lengths, unsorted) == ((0, 1, 2, 3), (4, 5))
+    assert plan_physical(lengths, Runtime(trajectory_batch_size="auto")) == ((1, 4, 3, 0, 5, 2),)
 
 
 @given(LENGTHS, st.integers(1, 8), st.none() | st.integers(1, 120), st.booleans())

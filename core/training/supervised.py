@@ -1,0 +1,192 @@
+"""Cross-entropy on oracle traces: the cold start, ``run.mode: sft``, and the toy teacher's fit."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from core.errors import InputError
+from core.models.backend import Backend
+from core.recipe.runtime import Runtime
+from core.recipe.specs import ToyFitSpec
+from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
+from core.training.group import Example, Objective
+from core.training.optimizer import NO_MOMENTS, Optimizer
+from core.training.state import StudentState, copy_trainable
+from core.training.step import Stepper
+from core.trajectory.trajectory import Trajectory
+
+TOY_FIT_WARMUP_SHARE = 0.05
+TOY_FIT_EPS = 1e-8
+TOY_FIT_MAX_GRAD_NORM = 1.0
+
+
+@dataclass(frozen=True)
+class SupervisedPlan:
+    """Which traces each optimizer step sees, and how it moves the parameters."""
+
+    cycles: int
+    """Passes over ``rollouts_per_cycle`` traces."""
+    rollouts_per_cycle: int
+    """Traces per cycle."""
+    group_size: int
+    """Traces per optimizer step; the last group of a cycle may be smaller."""
+    order_seed: int
+    """Seed of the order of the traces."""
+    optimizer: OptimizerSpec
+    """Optimizer."""
+    schedule: ScheduleSpec
+    """Learning rate."""
+    aggregation: str
+    """How tokens and traces are averaged."""
+
+
+@dataclass(frozen=True)
+class SupervisedResult:
+    """The trained state and one metrics row per optimizer step."""
+
+    state: StudentState
+    rows: list[dict[str, Any]]
+
+
+def cold_start_plan(spec: ColdStartSpec) -> SupervisedPlan:
+    """Return the plan of a cold start."""
+    return SupervisedPlan(
+        cycles=spec.cycles,
+        rollouts_per_cycle=spec.rollouts_per_cycle,
+        group_size=spec.gradient_accumulation_steps,
+        order_seed=spec.seed,
+        optimizer=spec.optimizer,
+        schedule=spec.schedule,
+        aggregation=spec.aggregation,
+    )
+
+
+def toy_fit_plan(spec: ToyFitSpec) -> SupervisedPlan:
+    """Return the plan of a toy teacher's fit: 5 % warm-up, then cosine to 0."""
+    return SupervisedPlan(
+        cycles=spec.steps,
+        rollouts_per_cycle=spec.batch_size,
+        group_size=spec.batch_size,
+        order_seed=spec.seed,
+        optimizer=OptimizerSpec(
+            name="adamw",
+            weight_decay=0.0,
+            betas=spec.betas,
+            eps=TOY_FIT_EPS,
+            max_grad_norm=TOY_FIT_MAX_GRAD_NORM,
+        ),
+        schedule=ScheduleSpec(
+            base=spec.learning_rate,
+            kind="cosine",
+            warmup_steps=round(TOY_FIT_WARMUP_SHARE * spec.steps),
+            total_steps=spec.steps,
+            first_step=0,
+        ),
+        aggregation="native_per_trajectory",
+    )
+
+
+def fit(
+    backend: Backend,
+    state: StudentState,
+    examples: Sequence[Example],
+    plan: SupervisedPlan,
+    runtime: Runtime,
+) -> SupervisedResult:
+    """Train on traces in a shuffled order that starts over when it ends.
+
+    Args:
+        backend: The model; it is left with the trained weights.
+        state: Where training starts; it is not changed.
+        examples: Traces with the positions that are trained.
+        plan: Order, optimizer and learning rate.
+        runtime: Physical sizes.
+
+    Returns:
+        The state after all steps, with the optimizer's memory, and a row per step.
+
+    Raises:
+        InputError: There are no traces, or none has a position to train.
+        NumericsError: A step was refused; the model holds ``state`` again.
+    """
+    if not any(any(example.weights) for example in examples):
+        raise InputError(
+            f"none of {len(examples)} oracle traces has a position to train",
+            "Check environment.train_tasks and the selection.",
+        )
+    backend.load_trainable(state.tensors)
+    optimizer = Optimizer(backend.trainable(), plan.optimizer, state.moments)
+    stepper = Stepper(backend, optimizer, plan.schedule, Objective(plan.aggregation), runtime)
+    rows = []
+    order = task_order(len(examples), plan.order_seed, state.counters.task_cursor)
+    try:
+        for cycle, group in groups(order, plan):
+            _, row = stepper.step([examples[index] for index in group], lambda _: None)
+            rows.append({"phase": "sft", "cycle": cycle, "oracle_ce_loss": row["loss"], **row})
+    except BaseException:
+        backend.load_trainable(state.tensors)
+        raise
+    return SupervisedResult(_advanced(state, backend, optimizer, plan, stepper.taken), rows)
+
+
+def examples_of(trajectories: Sequence[Trajectory]) -> list[Example]:
+    """Return every token of the assistant's turns as a position of weight 1."""
+    return [
+        Example(
+            trajectory_id=trajectory.trajectory_id,
+            token_ids=trajectory.token_ids,
+            target_positions=(positions := trajectory.target_positions()),
+            weights=[1.0] * len(positions),
+            span_types=[trajectory.span_types[j] for j in positions],
+        )
+        for trajectory in trajectories
+    ]
+
+
+def weights_only(state: StudentState) -> StudentState:
+    """Return a state that hands over weights: no optimizer memory, schedule and order at 0."""
+    counters = replace(state.counters, optimizer_step=0, task_cursor=0, cycle=0)
+    return StudentState(tensors=state.tensors, moments=NO_MOMENTS, counters=counters)
+
+
+def task_order(count: int, seed: int, cursor: int = 0) -> Iterator[int]:
+    """Yield task indices without end: one shuffled order, over and over.
+
+    Args:
+        count: Number of tasks, at least 1.
+        seed: Run seed; the order is ``random.Random(seed ^ 0x5EED).shuffle(range(count))``.
+        cursor: Tasks that were used before.
+    """
+    order = list(range(count))
+    random.Random(seed ^ 0x5EED).shuffle(order)
+    while True:
+        yield order[cursor % count]
+        cursor += 1
+
+
+def groups(order: Iterator[int], plan: SupervisedPlan) -> Iterator[tuple[int, list[int]]]:
+    """Yield the cycle and the trace indices of each optimizer step."""
+    for cycle in range(plan.cycles):
+        taken = list(islice(order, plan.rollouts_per_cycle))
+        for start in range(0, len(taken), plan.group_size):
+            yield cycle, taken[start : start + plan.group_size]
+
+
+def _advanced(
+    state: StudentState,
+    backend: Backend,
+    optimizer: Optimizer,
+    plan: SupervisedPlan,
+    steps: int,
+) -> StudentState:
+    before = state.counters
+    counters = replace(
+        before,
+        parameter_version=before.parameter_version + steps,
+        optimizer_step=before.optimizer_step + steps,
+        task_cursor=before.task_cursor + plan.cycles * plan.rollouts_per_cycle,
+        cycle=before.cycle + plan.cycles,
+    )
+    return StudentState(copy_trainable(backend), optimizer.moments(), counters)
