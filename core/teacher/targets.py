@@ -1,0 +1,207 @@
+"""What the teacher said about the episodes of one cycle: one list of positions for all of them.
+
+Bucketed targets hold k log-probabilities and a tail per position; exact targets hold the teacher's
+hidden states, H numbers where the distribution has V, and need the teacher's head to be read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from core.errors import AlignmentError, BackendError
+from core.losses.targets import BucketTargets, ExactTargets, Project
+from core.models.tensor_files import damaged, load_described, load_description, save_described
+from core.trajectory.spans import SpanType
+
+KIND = "scored_targets"
+SCHEMA_VERSION = 1
+TENSORS, DESCRIPTION = "targets.safetensors", "targets.json"
+SPAN_TYPES = tuple(SpanType)
+
+TargetMode = Literal["exact_full_vocab", "bucketed_topk_tail"]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Whose opinion this is, about which student, in which arithmetic."""
+
+    mode: TargetMode
+    """``loss.mode`` of the recipe."""
+    top_k: int | None
+    """Log-probabilities per position; None for exact targets."""
+    temperature: float | None
+    """τ that the teacher's log-probabilities were taken at; None for exact targets."""
+    teacher_digest: str
+    """Content digest of the teacher's weights."""
+    teacher_mode: Literal["standard", "privileged_context"]
+    """Whether the teacher read a hint."""
+    tokenizer_digest: str
+    """Content digest of the tokenizer that both models read."""
+    policy_version: int
+    """Parameter version of the student that sampled the episodes."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Selected positions of one trajectory, as slices of the whole."""
+
+    trajectory_id: str
+    target_positions: list[int]
+    """Positions of the target tokens; each is predicted one position earlier."""
+    target_ids: list[int]
+    """Tokens at these positions."""
+    weights: list[float]
+    """Selection weights."""
+    span_types: list[SpanType]
+    """Span of each target token."""
+
+
+@dataclass(frozen=True)
+class ScoredTargets:
+    """Targets of all selected positions, trajectory by trajectory."""
+
+    provenance: Provenance
+    selected: tuple[Selected, ...]
+    """One entry per trajectory, in the order of the tensors."""
+    values: BucketTargets | Tensor
+    """Buckets, or ``teacher_hidden_NH`` for exact targets."""
+
+    def __post_init__(self) -> None:
+        if len(self.values) != self.offsets[-1]:
+            raise AlignmentError(
+                f"{self.offsets[-1]} positions are selected but {len(self.values)} were scored",
+                "Score the trajectories again.",
+            )
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Trajectory ``i`` owns positions ``[offsets[i], offsets[i + 1])``."""
+        offsets = [0]
+        for entry in self.selected:
+            offsets.append(offsets[-1] + len(entry.target_positions))
+        return tuple(offsets)
+
+    def gather(
+        self, indices: Sequence[int], device: torch.device, project: Project | None
+    ) -> BucketTargets | ExactTargets:
+        """Return the targets of some trajectories, in the given order, on ``device``.
+
+        Args:
+            indices: Indices into ``selected``.
+            device: Where the loss is computed.
+            project: The teacher's head; exact targets cannot be read without it.
+
+        Raises:
+            BackendError: Exact targets and no head.
+        """
+        offsets = self.offsets
+        pieces = [slice(offsets[i], offsets[i + 1]) for i in indices]
+
+        def select(tensor: Tensor) -> Tensor:
+            return torch.cat([tensor[piece] for piece in pieces]).to(device)
+
+        if isinstance(self.values, BucketTargets):
+            buckets = {name: select(tensor) for name, tensor in _bucket_tensors(self.values)}
+            return BucketTargets(**buckets, temperature=self.values.temperature)
+        if project is None:
+            raise BackendError(
+                "exact targets are the teacher's hidden states, and its head is not loaded",
+                "Give the update the teacher that scored them.",
+            )
+        return ExactTargets(select(self.values), project)
+
+    def save(self, directory: Path) -> None:
+        """Write tensors and description into an existing directory.
+
+        Raises:
+            StoreError: A file cannot be written.
+        """
+        document = {
+            "kind": KIND,
+            "schema_version": SCHEMA_VERSION,
+            "provenance": asdict(self.provenance),
+            "trajectories": [
+                {"trajectory_id": entry.trajectory_id, "positions": len(entry.target_positions)}
+                for entry in self.selected
+            ],
+        }
+        save_described(directory, DESCRIPTION, document, {TENSORS: self._tensors()})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {
+            "target_positions_N": torch.tensor(self._column("target_positions"), dtype=torch.int32),
+            "target_ids_N": torch.tensor(self._column("target_ids"), dtype=torch.int32),
+            "weights_N": torch.tensor(self._column("weights"), dtype=torch.float64),
+            "span_types_N": torch.tensor(
+                [SPAN_TYPES.index(kind) for kind in self._column("span_types")], dtype=torch.uint8
+            ),
+        }
+        if isinstance(self.values, BucketTargets):
+            return tensors | dict(_bucket_tensors(self.values))
+        return tensors | {"teacher_hidden_NH": self.values}
+
+    def _column(self, name: str) -> list[Any]:
+        return [value for entry in self.selected for value in getattr(entry, name)]
+
+
+def load_targets(directory: Path) -> ScoredTargets:
+    """Read what ``ScoredTargets.save`` wrote.
+
+    Raises:
+        StoreSchemaError: Another version of this system wrote it.
+        StoreError: A file is missing, cut off, altered, or holds something else.
+    """
+    path = directory / DESCRIPTION
+    document = load_description(path, KIND, SCHEMA_VERSION, {"provenance", "trajectories"})
+    if set(document["provenance"]) != {field.name for field in fields(Provenance)}:
+        raise damaged(path, "a field of its provenance is missing or unknown")
+    provenance = Provenance(**document["provenance"])
+    tensors = load_described(directory / TENSORS, document)
+    values = tensors.get("teacher_hidden_NH")
+    if values is None:
+        values = BucketTargets(
+            support_ids_NK=tensors["support_ids_NK"],
+            support_logprobs_NK=tensors["support_logprobs_NK"],
+            tail_logprob_N=tensors["tail_logprob_N"],
+            entropy_N=tensors["entropy_N"],
+            temperature=provenance.temperature or 1.0,
+        )
+    return ScoredTargets(provenance, _split(document["trajectories"], tensors), values)
+
+
+def _split(
+    trajectories: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]
+) -> tuple[Selected, ...]:
+    columns = {
+        name: tensors[name].tolist()
+        for name in ("target_positions_N", "target_ids_N", "weights_N", "span_types_N")
+    }
+    selected, start = [], 0
+    for entry in trajectories:
+        own = slice(start, start + entry["positions"])
+        selected.append(
+            Selected(
+                trajectory_id=entry["trajectory_id"],
+                target_positions=columns["target_positions_N"][own],
+                target_ids=columns["target_ids_N"][own],
+                weights=columns["weights_N"][own],
+                span_types=[SPAN_TYPES[code] for code in columns["span_types_N"][own]],
+            )
+        )
+        start = own.stop
+    return tuple(selected)
+
+
+def _bucket_tensors(targets: BucketTargets) -> list[tuple[str, Tensor]]:
+    if targets.entropy_N is None:
+        raise BackendError("the targets have no teacher entropy", "Score with top_k_targets.")
+    return [
+        ("support_ids_NK", targets.support_ids_NK),
+        ("support_logprobs_NK", targets.support_logprobs_NK),
+        ("tail_logprob_N", targets.tail_logprob_N),
+        ("entropy_N", targets.entropy_N),
+    ]
