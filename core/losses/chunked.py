@@ -11,12 +11,14 @@ divergence holds two [chunk, V] tensors: the teacher's and the student's.
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from core.losses.buckets import bucket_entropy
 from core.losses.divergence import at_temperature, entropy
 from core.losses.reduction import safe_denominator, weighted_mean
 from core.losses.registry import Objective, ObjectiveOptions, objective_for
@@ -59,30 +61,32 @@ class _Terms:
     nll_weight: float
 
 
-@dataclass
-class _Columns:
-    """Per-position results, collected block by block."""
-
-    objective: list[Tensor] = field(default_factory=list)
-    divergence: list[Tensor] = field(default_factory=list)
-    nll: list[Tensor] = field(default_factory=list)
-    entropy: list[Tensor] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class _Rows:
-    """Inputs of a run of positions."""
+    """Inputs and results of a run of positions; a slice shares storage with the whole.
+
+    Results are allocated once: a small tensor kept per block would sit between the freed blocks
+    of a CPU heap, which then could not be used again.
+    """
 
     targets: Targets | None
     target_ids_N: Tensor | None
     coefficients_N: Tensor
     """loss_scale·w/denominator: the factor of each position's gradient."""
+    objective_N: Tensor
+    divergence_N: Tensor
+    nll_N: Tensor
+    entropy_N: Tensor
 
     def slice(self, start: int, stop: int) -> "_Rows":
         return _Rows(
             None if self.targets is None else self.targets.slice(start, stop),
             None if self.target_ids_N is None else self.target_ids_N[start:stop],
             self.coefficients_N[start:stop],
+            self.objective_N[start:stop],
+            self.divergence_N[start:stop],
+            self.nll_N[start:stop],
+            self.entropy_N[start:stop],
         )
 
 
@@ -147,28 +151,30 @@ def selected_position_loss(
     _check(hidden_NH, targets, weights_N, target_ids_N, chunk_size, terms.nll_weight)
     total_weight = float(weights_N.double().sum())
     divisor = safe_denominator(total_weight if denominator is None else float(denominator))
-    rows = _Rows(targets, target_ids_N, weights_N.double() * (loss_scale / divisor))
+    coefficients_N = weights_N.double() * (loss_scale / divisor)
+    results = [torch.zeros_like(coefficients_N) for _ in range(4)]
+    rows = _Rows(targets, target_ids_N, coefficients_N, *results)
 
-    columns = _Columns()
     grad_NH = torch.empty_like(hidden_NH) if backward else None
     spans = list(_spans(hidden_NH.shape[0], chunk_size))
     for start, stop in spans:
         leaf_CH = hidden_NH.detach()[start:stop].requires_grad_(backward)
-        _evaluate_chunk(leaf_CH, project, rows.slice(start, stop), terms, columns)
+        _evaluate_chunk(leaf_CH, project, rows.slice(start, stop), terms)
         if grad_NH is not None and leaf_CH.grad is not None:
             grad_NH[start:stop] = leaf_CH.grad
     if grad_NH is not None and hidden_NH.requires_grad and spans:
         hidden_NH.backward(grad_NH)
 
-    objective_N = _column(columns.objective, hidden_NH)
+    dtype = torch.float64 if hidden_NH.dtype == torch.float64 else torch.float32
+    has_entropy = isinstance(targets, ExactTargets | LogitTargets | BucketTargets)
     return LossOutput(
-        loss=weighted_mean(objective_N, weights_N, divisor),
+        loss=weighted_mean(rows.objective_N, weights_N, divisor).to(dtype),
         num_positions=len(weights_N),
         total_weight=total_weight,
-        objective_N=objective_N,
-        divergence_N=None if targets is None else _column(columns.divergence, hidden_NH),
-        nll_N=_column(columns.nll, hidden_NH) if terms.nll_weight > 0 else None,
-        teacher_entropy_N=torch.cat(columns.entropy) if columns.entropy else None,
+        objective_N=rows.objective_N.to(dtype),
+        divergence_N=None if targets is None else rows.divergence_N.to(dtype),
+        nll_N=rows.nll_N.to(dtype) if terms.nll_weight > 0 else None,
+        teacher_entropy_N=rows.entropy_N.to(dtype) if has_entropy else None,
         grad_hidden_NH=grad_NH,
         num_chunks=len(spans),
     )
@@ -209,27 +215,18 @@ def _spans(total: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, total)
 
 
-def _column(parts: list[Tensor], like: Tensor) -> Tensor:
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=dtype, device=like.device)
-
-
-def _evaluate_chunk(
-    leaf_CH: Tensor, project: Project, rows: _Rows, terms: _Terms, columns: _Columns
-) -> None:
+def _evaluate_chunk(leaf_CH: Tensor, project: Project, rows: _Rows, terms: _Terms) -> None:
     logits_CV, is_reusable = _projected(leaf_CH, project)
     if isinstance(rows.targets, ExactTargets):
         with torch.no_grad():
             teacher_CV = rows.targets.teacher_project(rows.targets.teacher_hidden_NH)
-        rows = _Rows(LogitTargets(teacher_CV), rows.target_ids_N, rows.coefficients_N)
+        rows = replace(rows, targets=LogitTargets(teacher_CV))
     plain_CV = logits_CV.detach()
     grad_CV = plain_CV if is_reusable else torch.empty_like(plain_CV)
     budget = BLOCK_ELEMENTS.get(logits_CV.device.type, BLOCK_ELEMENTS["cuda"])
     for start, stop in _spans(plain_CV.shape[0], max(1, budget // plain_CV.shape[1])):
         block_BV = plain_CV[start:stop]
-        grad_BV = _evaluate_block(
-            block_BV, rows.slice(start, stop), terms, columns, leaf_CH.requires_grad
-        )
+        grad_BV = _evaluate_block(block_BV, rows.slice(start, stop), terms, leaf_CH.requires_grad)
         if grad_BV is not None:
             grad_CV[start:stop] = grad_BV
     if leaf_CH.requires_grad:
@@ -255,13 +252,13 @@ def _projected(leaf_CH: Tensor, project: Project) -> tuple[Tensor, bool]:
 
 
 def _evaluate_block(
-    block_BV: Tensor, rows: _Rows, terms: _Terms, columns: _Columns, differentiate: bool
+    block_BV: Tensor, rows: _Rows, terms: _Terms, differentiate: bool
 ) -> Tensor | None:
     with torch.set_grad_enabled(differentiate):
         # Upcast once: two terms would otherwise round their gradients to half precision apart.
         wide_BV = at_temperature(block_BV, 1.0).detach().requires_grad_(differentiate)
-        objective_B = _objective(wide_BV, rows, terms, columns)
-        columns.objective.append(objective_B.detach())
+        objective_B = _objective(wide_BV, rows, terms)
+        rows.objective_N.copy_(objective_B.detach())
         if not differentiate:
             return None
         coefficients_B = rows.coefficients_N.to(objective_B.dtype)
@@ -270,27 +267,25 @@ def _evaluate_block(
     return grad_BV.masked_fill_((rows.coefficients_N == 0).unsqueeze(-1), 0.0)
 
 
-def _objective(wide_BV: Tensor, rows: _Rows, terms: _Terms, columns: _Columns) -> Tensor:
-    nll_B = None
+def _objective(wide_BV: Tensor, rows: _Rows, terms: _Terms) -> Tensor:
+    nll_B = wide_BV.new_zeros(())
     if terms.nll_weight > 0 and rows.target_ids_N is not None:
-        nll_B = torch.nn.functional.cross_entropy(
-            wide_BV, rows.target_ids_N.long(), reduction="none"
-        )
-        columns.nll.append(nll_B.detach())
+        nll_B = cross_entropy(wide_BV, rows.target_ids_N.long(), reduction="none")
+        rows.nll_N.copy_(nll_B.detach())
     if terms.objective is None:
-        assert nll_B is not None
         return nll_B
     divergence_B = terms.objective.evaluate(rows.targets, wide_BV, terms.options)
-    columns.divergence.append(divergence_B.detach())
-    _note_entropy(rows.targets, terms.options.temperature, columns)
-    if nll_B is None:
+    rows.divergence_N.copy_(divergence_B.detach())
+    rows.entropy_N.copy_(_teacher_entropy(rows.targets, terms.options.temperature))
+    if terms.nll_weight == 0:
         return divergence_B
     return (1.0 - terms.nll_weight) * divergence_B + terms.nll_weight * nll_B
 
 
 @torch.no_grad()
-def _note_entropy(targets: Targets | None, temperature: float, columns: _Columns) -> None:
+def _teacher_entropy(targets: Targets | None, temperature: float) -> Tensor:
     if isinstance(targets, LogitTargets):
-        columns.entropy.append(entropy(targets.teacher_logits_NV, temperature=temperature))
-    if isinstance(targets, BucketTargets) and targets.entropy_N is not None:
-        columns.entropy.append(targets.entropy_N)
+        return entropy(targets.teacher_logits_NV, temperature=temperature)
+    if isinstance(targets, BucketTargets):
+        return bucket_entropy(targets) if targets.entropy_N is None else targets.entropy_N
+    return torch.zeros(())
