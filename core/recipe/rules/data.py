@@ -26,8 +26,13 @@ def environment_exists(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
             f"Choose one of {', '.join(known)}.",
         )
         return
+    params = recipe.environment.params
+    if "name" in params:
+        hint = "Name the environment by environment.name."
+        yield problem("environment.params.name", "is no parameter", hint)
+        return
     try:
-        make_environment(name, **recipe.environment.params)
+        make_environment(name, **params)
     except InputError as error:
         yield problem("environment.params", error.message, error.hint)
 

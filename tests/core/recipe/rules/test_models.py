@@ -1,0 +1,130 @@
+import pytest
+
+from core.recipe.rules import models
+
+TEACHER_ADAPTER = "models.teacher.adapter.path=a"
+SHARED = (
+    "models.backend=hf",
+    "models.runtime=shared_backbone",
+    "models.student.model_id=base",
+    "models.teacher.model_id=base",
+    TEACHER_ADAPTER,
+)
+
+
+def keys(problems) -> list[str]:
+    return [".".join(each.path) for each in problems]
+
+
+@pytest.mark.parametrize("role", ["student", "teacher"])
+def test_heads_must_divide_the_width(judged, role):
+    toy = f"models.{role}.toy"
+    found = judged(models.heads_divide_width, f"{toy}.hidden_size=50", f"{toy}.num_heads=3")
+    assert keys(found) == [f"{toy}.hidden_size"]
+    assert f"{toy}.num_heads (3)" in found[0].what
+    assert "48" in found[0].hint
+
+
+def test_heads_that_divide_the_width_pass(judged):
+    assert judged(models.heads_divide_width, "models.student.toy.hidden_size=60") == []
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+def test_quantised_student_without_lora(judged, quantization):
+    chosen = f"models.student.quantization={quantization}"
+    rule = models.quantised_student_needs_lora
+    assert keys(judged(rule, chosen, "models.student.lora.enabled=false")) == [
+        "models.student.quantization"
+    ]
+    assert judged(rule, chosen) == []
+
+
+@pytest.mark.parametrize("role", ["student", "teacher"])
+def test_hub_adapter_without_revision(judged, role):
+    adapter = f"models.{role}.adapter"
+    given = (
+        f"{adapter}.path=a",
+        f"{adapter}.source=hub",
+        f"{adapter}.base_model_revision=b",
+        f"{adapter}.tokenizer_fingerprint=c",
+    )
+    rule = models.hub_adapter_needs_revision
+    assert keys(judged(rule, *given)) == [f"{adapter}.revision"]
+    assert judged(rule, *given, f"{adapter}.revision=d") == []
+
+
+@pytest.mark.parametrize("name", models.MINIMA)
+def test_minimum_without_required_evaluation(judged, name):
+    given = (TEACHER_ADAPTER, f"models.teacher.adapter.{name}=0.5")
+    rule = models.minima_need_an_evaluation
+    assert keys(judged(rule, *given)) == [f"models.teacher.adapter.{name}"]
+    demanded = "models.teacher.adapter.require_policy_evaluation=true"
+    assert judged(rule, *given, demanded) == []
+
+
+def test_reference_on_two_models(judged):
+    rule, given = models.reference_needs_shared_backbone, "models.reference.model_id=a"
+    assert keys(judged(rule, given)) == ["models.reference"]
+    assert judged(rule, given, "models.runtime=shared_backbone") == []
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("models.backend=toy", "models.backend"),
+        ("models.student.lora.enabled=false", "models.student.lora.enabled"),
+        ("models.teacher.adapter=null", "models.teacher.adapter"),
+        ("memory.strategy=swap", "runtime.memory_strategy"),
+    ],
+)
+def test_shared_backbone_needs_an_adapter_per_role(judged, override, key):
+    rule = models.shared_backbone_needs_adapters
+    assert judged(rule, *SHARED) == []
+    assert keys(judged(rule, *SHARED, override)) == [key]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model_id=other",
+        "revision=r",
+        "tokenizer_id=t",
+        "tokenizer_revision=r",
+        "dtype=bfloat16",
+        "quantization=nf4",
+        "attn_implementation=eager",
+        "trust_remote_code=true",
+    ],
+)
+def test_shared_backbone_is_one_model_in_all_but_the_adapter(judged, override):
+    rule = models.shared_backbone_is_one_model
+    assert judged(rule, *SHARED) == []
+    key = f"models.teacher.{override.split('=')[0]}"
+    assert keys(judged(rule, *SHARED, f"models.teacher.{override}")) == [key]
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("models.student.quantization=nf4", "models.student.quantization"),
+        ("models.teacher.quantization=int8", "models.teacher.quantization"),
+        (TEACHER_ADAPTER, "models.teacher.adapter"),
+        ("models.student.dtype=bfloat16", "models.student.dtype"),
+    ],
+)
+def test_toy_backend_has_neither_quantisation_nor_adapter(judged, override, key):
+    rule = models.toy_backend_is_plain
+    assert keys(judged(rule, override)) == [key]
+    assert judged(rule, override, "models.backend=hf") == []
+
+
+def test_episode_longer_than_the_toy_can_read(judged):
+    rule, given = models.episodes_fit_the_toy, "models.teacher.toy.max_position_embeddings=512"
+    assert keys(judged(rule, given)) == ["models.teacher.toy.max_position_embeddings"]
+    assert judged(rule, given, "rollout.max_total_tokens=512") == []
+
+
+def test_refusal_through_the_loader_names_the_keys(refused):
+    error = refused("models.student.toy.num_heads=5")
+    assert error.message.startswith("minimal.yaml:2: models.student.toy.hidden_size: 64 is not")
+    assert "models.student.toy.num_heads (5)" in error.message
