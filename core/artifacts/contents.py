@@ -27,13 +27,9 @@ def hash_file(path: Path) -> FileEntry:
     Raises:
         StoreError: It cannot be read.
     """
-    filesystem.announce("hash_file", path)
-    try:
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            return FileEntry(sha256=digest, size=os.fstat(stream.fileno()).st_size)
-    except OSError as error:
-        raise filesystem.store_error(error, "hash_file", path) from error
+    with filesystem.touching("hash_file", path), path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return FileEntry(sha256=digest, size=os.fstat(stream.fileno()).st_size)
 
 
 def list_contents(directory: Path) -> tuple[list[str], list[Path]]:

@@ -56,7 +56,16 @@ def store_error(error: OSError, operation: str, path: Path) -> StoreError:
 
 
 @contextmanager
-def _touching(operation: str, path: Path) -> Iterator[None]:
+def touching(operation: str, path: Path) -> Iterator[None]:
+    """Announce an operation on the disk and translate its failure.
+
+    Args:
+        operation: What is done inside, for announcement and message.
+        path: What it is done to.
+
+    Raises:
+        StoreError: An ``OSError`` happened inside.
+    """
     try:
         announce(operation, path)
         yield
@@ -73,7 +82,7 @@ def make_directory(path: Path, mode: int = 0o777) -> bool:
     Raises:
         StoreError: It cannot be created, or something else has its name.
     """
-    with _touching("make_directory", path):
+    with touching("make_directory", path):
         try:
             path.mkdir(mode)
         except FileExistsError:
@@ -89,7 +98,7 @@ def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
     Raises:
         StoreError: It cannot be written; what was written so far may be left behind.
     """
-    with _touching("write_file", path), path.open("wb") as stream:
+    with touching("write_file", path), path.open("wb") as stream:
         for chunk in chunks:
             stream.write(chunk)
 
@@ -100,7 +109,7 @@ def read_file(path: Path) -> bytes:
     Raises:
         StoreError: It is missing or cannot be read.
     """
-    with _touching("read_file", path):
+    with touching("read_file", path):
         return path.read_bytes()
 
 
@@ -110,7 +119,7 @@ def read_buffer(path: Path) -> bytearray:
     Raises:
         StoreError: It is missing or cannot be read.
     """
-    with _touching("read_buffer", path), path.open("rb") as stream:
+    with touching("read_buffer", path), path.open("rb") as stream:
         buffer = bytearray(os.fstat(stream.fileno()).st_size)
         count = stream.readinto(buffer)
         return buffer[:count] if count < len(buffer) else buffer
@@ -123,7 +132,7 @@ def sync_file(path: Path) -> None:
         StoreError: The disk failed. The file must then be written anew: after a failed fsync the
             kernel may call its lost pages clean, so a second fsync proves nothing.
     """
-    with _touching("sync_file", path):
+    with touching("sync_file", path):
         _fsync(path, os.O_RDONLY)
 
 
@@ -133,7 +142,7 @@ def sync_directory(path: Path) -> None:
     Raises:
         StoreError: The disk failed.
     """
-    with _touching("sync_directory", path):
+    with touching("sync_directory", path):
         try:
             _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -156,7 +165,7 @@ def rename(source: Path, target: Path) -> None:
     Raises:
         StoreError: It cannot be moved.
     """
-    with _touching("rename", target):
+    with touching("rename", target):
         source.rename(target)
 
 
@@ -166,7 +175,7 @@ def link(source: Path, target: Path) -> None:
     Raises:
         StoreError: The file system refuses hard links, or ``target`` exists.
     """
-    with _touching("link", target):
+    with touching("link", target):
         target.hardlink_to(source)
 
 
@@ -176,7 +185,7 @@ def remove_file(path: Path) -> None:
     Raises:
         StoreError: It cannot be removed.
     """
-    with _touching("remove_file", path):
+    with touching("remove_file", path):
         path.unlink(missing_ok=True)
 
 
@@ -186,7 +195,7 @@ def remove_tree(path: Path) -> None:
     Raises:
         StoreError: Something in it cannot be removed.
     """
-    with _touching("remove_tree", path):
+    with touching("remove_tree", path):
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
@@ -227,7 +236,7 @@ def status(path: Path, *, follow: bool = False) -> os.stat_result | None:
     Raises:
         StoreError: The path cannot be looked at.
     """
-    with _touching("status", path):
+    with touching("status", path):
         try:
             return path.stat(follow_symlinks=follow)
         except (FileNotFoundError, NotADirectoryError):
@@ -240,7 +249,7 @@ def entries(path: Path) -> list[os.DirEntry[str]]:
     Raises:
         StoreError: The directory cannot be read.
     """
-    with _touching("entries", path):
+    with touching("entries", path):
         try:
             with os.scandir(path) as found:
                 return sorted(found, key=lambda entry: entry.name)

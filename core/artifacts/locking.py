@@ -71,11 +71,8 @@ def _acquire(path: Path, what: str, *, wait: bool) -> int | None:
 
 
 def _open(path: Path) -> int:
-    filesystem.announce("lock", path)
-    try:
+    with filesystem.touching("lock", path):
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise filesystem.store_error(error, "lock", path) from error
     _held.add(descriptor)
     return descriptor
 
@@ -86,16 +83,15 @@ def _close(descriptor: int) -> None:
 
 
 def _flock(path: Path, descriptor: int, what: str, *, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        if not wait:
-            return False
-        logger.info("another process is building %s: waiting for it", what)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        raise filesystem.store_error(error, "lock", path) from error
-    return True
+    with filesystem.touching("flock", path):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                return False
+            logger.info("another process is building %s: waiting for it", what)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
 
 
 def _is_current(path: Path, descriptor: int) -> bool:

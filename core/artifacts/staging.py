@@ -50,15 +50,33 @@ class Staging:
         return sorted({name.rsplit("-", 2)[0] for name in names})
 
 
+def settle(directory: Path) -> list[str]:
+    """Wait until the files that a builder wrote are on the disk.
+
+    Returns:
+        Their relative paths, sorted.
+
+    Raises:
+        StoreError: There are none, one is not publishable, or the disk failed.
+    """
+    files, _ = contents.list_contents(directory)
+    if not files or filesystem.status(directory / RECORD_NAME) is not None:
+        raise StoreError(
+            f"{directory}: the builder wrote no file, or a {RECORD_NAME} of its own",
+            f"Write at least one file, and leave {RECORD_NAME} to the store.",
+        )
+    for name in files:
+        filesystem.sync_file(directory / name)
+    return files
+
+
 def seal(directory: Path, record: Record) -> None:
-    """Write the record as the last file, and wait until the whole directory is on the disk.
+    """Write the record as the last file, and wait until all entries are on the disk.
 
     Raises:
         StoreError: The disk failed or is full; the directory must be thrown away.
     """
-    files, directories = contents.list_contents(directory)
-    for name in files:
-        filesystem.sync_file(directory / name)
+    _, directories = contents.list_contents(directory)
     path = directory / RECORD_NAME
     filesystem.write_file(path, [dump_record(record)])
     filesystem.sync_file(path)

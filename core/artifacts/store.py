@@ -12,29 +12,20 @@ It is the only truth: nothing else decides whether a result exists.
 """
 
 import logging
-import time
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from secrets import token_hex
-from typing import Any
 
-from core.artifacts import contents, filesystem, provenance, staging
+from core.artifacts import contents, filesystem
 from core.artifacts.catalogue import Catalogue
 from core.artifacts.code import CodeDigest
-from core.artifacts.key import encode
 from core.artifacts.locking import locked, locked_if_free
-from core.artifacts.record import RECORD_NAME, ArtifactRef, Provenance, Record, dump_record
+from core.artifacts.publishing import Build, Publisher
+from core.artifacts.record import RECORD_NAME, ArtifactRef, Record, dump_record
 from core.artifacts.request import PublishRequest
+from core.artifacts.staging import Staging
 from core.artifacts.stamps import Stamps
 from core.errors import DamagedRecordError, StoreError
 
 logger = logging.getLogger(__name__)
-
-Build = Callable[[Path], Mapping[str, Any] | None]
-"""Writes an artifact's files into an empty directory and returns its metrics."""
-
-_AREAS = (".staging", ".locks", ".stamps", ".quarantine")
 
 
 class Store:
@@ -48,7 +39,8 @@ class Store:
         self.root = Path(root).absolute()
         self._catalogue = Catalogue(self.root)
         self._stamps = Stamps(self.root / ".stamps")
-        self._staging = staging.Staging(self.root / ".staging")
+        self._staging = Staging(self.root / ".staging")
+        self._publisher = Publisher(self.root, self._catalogue, self._stamps, self._staging)
 
     def find(
         self, key: str, kind: str | None = None, *, code: CodeDigest | None = None
@@ -129,11 +121,11 @@ class Store:
             StoreError: The disk is full, read-only or failed, or the files are not publishable.
         """
         request.check_address()
-        self._prepare()
+        self._publisher.prepare()
         slot = f"{request.kind}-{request.identity.key}"
         with locked(self._lock_file(slot), f"{request.kind}/{request.name}"):
             existing = self.find(request.identity.key, request.kind, code=request.required_code)
-            return existing or self._build(slot, request, build)
+            return existing or self._publisher.build(slot, request, build)
 
     def siblings(self, kind: str, task: str | None = None) -> list[Record]:
         """Return the records of a kind, pruned ones included, to compare a miss with.
@@ -153,11 +145,11 @@ class Store:
         Raises:
             StoreError: It does not exist, or its files cannot be removed.
         """
-        directory = self.path(ref)
-        with locked(self._lock_file(f"{ref.kind}-{ref.key}"), ref.address):
-            record = self.record(ref).model_copy(update={"pruned": True})
+        directory, slot = self.path(ref), f"{ref.kind}-{ref.key}"
+        record = self.record(ref).model_copy(update={"pruned": True})
+        with locked(self._lock_file(slot), ref.address):
             # Marked before anything goes: cut here, it is a miss and pruning goes on next time.
-            filesystem.replace_file(directory / RECORD_NAME, [dump_record(record)], durable=True)
+            self._replace_record(slot, record)
             files, directories = contents.list_contents(directory)
             freed = sum((directory / name).lstat().st_size for name in files)
             for name in files:
@@ -186,51 +178,16 @@ class Store:
                     swept += 1
         return swept
 
-    def _prepare(self) -> None:
-        for parent in reversed(self.root.parents):
-            if filesystem.status(parent, follow=True) is None:
-                filesystem.make_directory(parent)
-        if filesystem.make_directory(self.root, 0o700):
-            filesystem.sync_directory(self.root.parent)
-        for area in _AREAS:
-            filesystem.make_directory(self.root / area, 0o700)
+    def _replace_record(self, slot: str, record: Record) -> None:
+        directory = self.path(record.ref)
+        with self._staging.fresh(slot) as aside:
+            filesystem.write_file(aside / RECORD_NAME, [dump_record(record)])
+            filesystem.sync_file(aside / RECORD_NAME)
+            filesystem.rename(aside / RECORD_NAME, directory / RECORD_NAME)
+            filesystem.sync_directory(directory)
 
     def _lock_file(self, slot: str) -> Path:
         return self.root / ".locks" / f"{slot}.lock"
-
-    def _build(self, slot: str, request: PublishRequest, build: Build) -> ArtifactRef:
-        started, clock = datetime.now(UTC), time.perf_counter()
-        with self._staging.fresh(slot) as directory:
-            metrics = _run(build, directory)
-            origin = Provenance(
-                seeds=dict(request.seeds),
-                started=started.isoformat(timespec="milliseconds"),
-                wall_time_s=time.perf_counter() - clock,
-                **provenance.capture(),
-            )
-            hashed_ns = time.time_ns()
-            record = _describe(directory, request, origin, metrics)
-            staging.seal(directory, record)
-            for old in self._catalogue.locate(record.key, record.kind):
-                self._set_aside(old, record)
-            self._install(directory, record)
-        self._stamps.note(self.path(record.ref), record, hashed_ns)
-        return record.ref
-
-    def _install(self, directory: Path, record: Record) -> None:
-        target = self.path(record.ref)
-        if filesystem.make_directory(target.parent, 0o700):
-            filesystem.sync_directory(self.root)
-        filesystem.rename(directory, target)
-        filesystem.sync_directory(target.parent)
-
-    def _set_aside(self, old: Path, record: Record) -> None:
-        previous = self._readable(old)
-        if previous is not None and previous.digest != record.digest:
-            logger.warning("%s: rebuilt with other bytes than before", record.ref.address)
-        self._stamps.forget(record.ref.model_copy(update={"name": old.name[:-17]}))
-        aside = self.root / ".quarantine" / f"{record.kind}-{old.name}-{token_hex(4)}"
-        filesystem.rename(old, aside)
 
     def _readable(self, directory: Path) -> Record | None:
         try:
@@ -252,38 +209,3 @@ class Store:
         files, _ = contents.list_contents(self.path(record.ref))
         extra = sorted(set(files) - set(record.files))
         return [f"{record.ref.address}/{name}: not in the record" for name in extra]
-
-
-def _run(build: Build, directory: Path) -> dict[str, Any]:
-    try:
-        return encode(build(directory) or {}, "metrics")
-    except OSError as error:
-        # Only what failed while writing here is the store's: a builder may read other files.
-        if error.filename is None or directory not in Path(str(error.filename)).parents:
-            raise
-        raise filesystem.store_error(error, "write", Path(str(error.filename))) from error
-
-
-def _describe(
-    directory: Path, request: PublishRequest, origin: Provenance, metrics: dict[str, Any]
-) -> Record:
-    names, _ = contents.list_contents(directory)
-    if not names:
-        raise StoreError(f"{directory}: the builder wrote no file", "Write at least one file.")
-    files = {name: contents.hash_file(directory / name) for name in names}
-    return Record(
-        kind=request.kind,
-        name=request.name,
-        task=request.task,
-        version=request.version,
-        key=request.identity.key,
-        payload=request.identity.payload,
-        parents=dict(request.parents),
-        files=files,
-        digest=contents.content_digest(files),
-        code=request.code,
-        numeric_class=request.measured_class(),
-        provenance=origin,
-        metrics=metrics,
-        labels=dict(request.labels),
-    )
