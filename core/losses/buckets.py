@@ -4,26 +4,19 @@ Merging all other tokens into one bucket makes two proper distributions over k +
 the log-sum inequality (Cover & Thomas 2006, theorem 2.7.1) each KL is a lower bound of the exact
 one, grows with k and reaches it at k = V − 1. Truncation without the bucket has neither property:
 it can be negative, and its minimum lies where the student has left the support.
-
-The tail is the logsumexp of the logits outside the support. One minus the kept mass would have a
-floor of eps (−15.94 nats in float32) and an error of the same size; this has neither.
 """
-
-import math
 
 import torch
 from torch import Tensor
 
 from core.losses.divergence import (
-    EXCLUDED,
-    at_temperature,
     check_teacher_weight,
     gain,
     jensen_shannon_from_log_probs,
-    jointly_excluded,
     kl_from_log_probs,
 )
 from core.losses.divergence import entropy as exact_entropy
+from core.losses.support import join_tail, smoothed_pair, split_support
 from core.losses.targets import BucketTargets
 
 TAIL_EPSILON = 1e-9
@@ -188,8 +181,8 @@ def bucket_entropy(targets: BucketTargets, tail_epsilon: float = TAIL_EPSILON) -
     Raises:
         ValueError: ``tail_epsilon`` outside (0, 1).
     """
-    teacher_NC = _categories(targets.support_logprobs_NK, targets.tail_logprob_N)
-    teacher_NC, _ = _smoothed_pair(teacher_NC, teacher_NC, tail_epsilon)
+    teacher_NC = join_tail(targets.support_logprobs_NK, targets.tail_logprob_N)
+    teacher_NC, _ = smoothed_pair(teacher_NC, teacher_NC, tail_epsilon)
     return -(teacher_NC.exp() * teacher_NC).sum(-1)
 
 
@@ -223,68 +216,11 @@ def paired_categories(
         )
     if student_logits_NV.shape[0] != len(targets):
         raise ValueError(f"{len(targets)} targets but {student_logits_NV.shape[0]} student rows")
-    student_NC = _categories(
+    student_NC = join_tail(
         *split_support(student_logits_NV, targets.support_ids_NK, targets.temperature)
     )
-    teacher_NC = _categories(targets.support_logprobs_NK, targets.tail_logprob_N)
+    teacher_NC = join_tail(targets.support_logprobs_NK, targets.tail_logprob_N)
     dtype = torch.promote_types(
         torch.promote_types(teacher_NC.dtype, torch.float32), student_NC.dtype
     )
-    return _smoothed_pair(teacher_NC.to(dtype), student_NC.to(dtype), tail_epsilon)
-
-
-def split_support(
-    logits_NV: Tensor, support_ids_NK: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities at the support and the log of the mass outside it.
-
-    Args:
-        logits_NV: Raw logits.
-        support_ids_NK: Token ids, distinct within a row.
-        temperature: τ > 0.
-
-    Returns:
-        ``[N, k]`` and ``[N]`` nats; the second is −inf where no column is outside.
-
-    Raises:
-        ValueError: τ ≤ 0, or a row is −inf throughout.
-    """
-    scaled_NV = at_temperature(logits_NV, temperature)
-    excluded_NV = jointly_excluded(scaled_NV, scaled_NV)
-    if excluded_NV is not None:
-        scaled_NV = scaled_NV.masked_fill(excluded_NV, EXCLUDED)
-    total_N1 = scaled_NV.logsumexp(-1, keepdim=True)
-    ids_NK = support_ids_NK.long()
-    support_NK = scaled_NV.gather(-1, ids_NK) - total_N1
-    tail_N = scaled_NV.scatter(-1, ids_NK, EXCLUDED).logsumexp(-1) - total_N1.squeeze(-1)
-    return _restore_empty(support_NK), _restore_empty(tail_N)
-
-
-def _restore_empty(log_probs: Tensor) -> Tensor:
-    """Return −inf where the finite stand-in of an excluded column shows."""
-    return log_probs.masked_fill(log_probs < 0.5 * EXCLUDED, -math.inf)
-
-
-def _categories(support_NK: Tensor, tail_N: Tensor) -> Tensor:
-    return torch.cat([support_NK, tail_N.unsqueeze(-1)], dim=-1)
-
-
-def _smoothed_pair(
-    teacher_NC: Tensor, student_NC: Tensor, tail_epsilon: float
-) -> tuple[Tensor, Tensor]:
-    if not 0.0 < tail_epsilon < 1.0:
-        raise ValueError(f"tail_epsilon must lie in (0, 1), got {tail_epsilon}")
-    both_empty_N = (teacher_NC[:, -1] == -math.inf) & (student_NC[:, -1] == -math.inf)
-    floor = math.log(tail_epsilon)
-    teacher_NC = _floor_tail(teacher_NC, both_empty_N, floor)
-    student_NC = _floor_tail(student_NC, both_empty_N, floor)
-    excluded_NC = jointly_excluded(teacher_NC, student_NC)
-    if excluded_NC is not None:
-        teacher_NC = teacher_NC.masked_fill(excluded_NC, EXCLUDED)
-        student_NC = student_NC.masked_fill(excluded_NC, EXCLUDED)
-    return teacher_NC.log_softmax(-1), student_NC.log_softmax(-1)
-
-
-def _floor_tail(log_probs_NC: Tensor, keep_empty_N: Tensor, floor: float) -> Tensor:
-    tail_N = log_probs_NC[:, -1].clamp(min=floor).masked_fill(keep_empty_N, -math.inf)
-    return torch.cat([log_probs_NC[:, :-1], tail_N.unsqueeze(-1)], dim=-1)
+    return smoothed_pair(teacher_NC.to(dtype), student_NC.to(dtype), tail_epsilon)

@@ -90,8 +90,8 @@ def jensen_shannon(
 ) -> Tensor:
     """Return w·KL(P‖M) + (1−w)·KL(Q‖M) with M = w·P + (1−w)·Q.
 
-    Generalised Jensen–Shannon divergence of GKD (Agarwal et al. 2023, arXiv 2306.13649, equation
-    1), whose β is the weight of the teacher here. Bounded by the entropy of (w, 1−w), ln 2 at 0.5.
+    Generalised Jensen–Shannon divergence of GKD (Agarwal et al. 2023, arXiv 2306.13649, section
+    2), whose β is the weight of the teacher here. Bounded by the entropy of (w, 1−w), ln 2 at 0.5.
 
     Args:
         teacher_logits_NV: Raw logits of the teacher.
@@ -125,7 +125,11 @@ def entropy(logits_NV: Tensor, *, temperature: float = 1.0) -> Tensor:
     Raises:
         ValueError: τ ≤ 0, or a row is −inf throughout.
     """
-    log_probs_NV, _ = paired_log_probs(logits_NV, logits_NV, temperature)
+    scaled_NV = at_temperature(logits_NV, temperature)
+    excluded_NV = jointly_excluded(scaled_NV, scaled_NV)
+    if excluded_NV is not None:
+        scaled_NV = scaled_NV.masked_fill(excluded_NV, EXCLUDED)
+    log_probs_NV = scaled_NV.log_softmax(-1)
     return -(log_probs_NV.exp() * log_probs_NV).sum(-1)
 
 
@@ -147,10 +151,6 @@ def jensen_shannon_from_log_probs(
 ) -> Tensor:
     """Return w·KL(P‖M) + (1−w)·KL(Q‖M) for finite log-probabilities.
 
-    With r = log Q − log P, log(M/P) is log1p((1−w)·expm1(r)) for r ≤ 0, and log(M/Q) is
-    log1p(w·expm1(−r)) for r > 0. Taking each on the side where expm1 cannot overflow makes the
-    value exactly zero at P = Q, which ``logaddexp`` does not.
-
     Args:
         teacher_NK: log P.
         student_NK: log Q.
@@ -159,16 +159,36 @@ def jensen_shannon_from_log_probs(
     Returns:
         ``[N]`` nats.
     """
-    log_ratio_NK = student_NK - teacher_NK
-    below_NK = torch.log1p((1.0 - teacher_weight) * torch.expm1(log_ratio_NK.clamp(max=0.0)))
-    above_NK = torch.log1p(teacher_weight * torch.expm1((-log_ratio_NK).clamp(max=0.0)))
-    # One of the two is log1p(0) = 0 at every entry, so sums select without a branch. At r = 0 both
-    # sides of a clamp pass a gradient, but P = Q there and the two terms cancel.
-    mixture_over_teacher_NK = below_NK + above_NK + log_ratio_NK.clamp(min=0.0)
-    mixture_over_student_NK = below_NK + above_NK + (-log_ratio_NK).clamp(min=0.0)
-    from_teacher_N = (teacher_NK.exp() * mixture_over_teacher_NK).sum(-1)
-    from_student_N = (student_NK.exp() * mixture_over_student_NK).sum(-1)
+    over_teacher_NK, over_student_NK = mixture_log_ratios(teacher_NK, student_NK, teacher_weight)
+    from_teacher_N = (teacher_NK.exp() * over_teacher_NK).sum(-1)
+    from_student_N = (student_NK.exp() * over_student_NK).sum(-1)
     return -(teacher_weight * from_teacher_N + (1.0 - teacher_weight) * from_student_N)
+
+
+def mixture_log_ratios(
+    teacher_NK: Tensor, student_NK: Tensor, teacher_weight: float
+) -> tuple[Tensor, Tensor]:
+    """Return log(M/P) and log(M/Q) of the mixture M = w·P + (1−w)·Q.
+
+    With r = log Q − log P, log(M/P) is log1p((1−w)·expm1(r)) for r ≤ 0, and log(M/Q) is
+    log1p(w·expm1(−r)) for r > 0. Taking each on the side where expm1 cannot overflow makes both
+    exactly zero at P = Q, which ``logaddexp`` does not.
+
+    Args:
+        teacher_NK: log P, finite.
+        student_NK: log Q, finite.
+        teacher_weight: w in (0, 1).
+
+    Returns:
+        Two tensors of the inputs' shape.
+    """
+    log_ratio_NK = student_NK - teacher_NK
+    above_NK = log_ratio_NK.relu()
+    # At every entry one of the two logarithms is log1p(0) = 0, in value and (relu has slope 0 at 0,
+    # clamp slope 1) in gradient, so the sum selects without a branch.
+    below_NK = torch.log1p((1.0 - teacher_weight) * torch.expm1(log_ratio_NK.clamp(max=0.0)))
+    shared_NK = below_NK + torch.log1p(teacher_weight * torch.expm1(-above_NK))
+    return shared_NK + above_NK, shared_NK + (above_NK - log_ratio_NK)
 
 
 def paired_log_probs(

@@ -1,7 +1,7 @@
 """Every objective, with the laws that it declares: what tests hold it to is part of its definition.
 
-An objective is looked up by name and by the kind of targets it reads. To add one, write a pure
-function, add an entry here with its laws, and `tests/core/losses/test_laws.py` proves it.
+To add one: write a pure function, add an entry with its laws here, and
+``tests/core/losses/test_laws.py`` proves it on every kind of target that it reads.
 """
 
 import math
@@ -11,8 +11,26 @@ from typing import Any
 
 from torch import Tensor
 
-from core.losses import buckets, divergence
-from core.losses.targets import BucketTargets, LogitTargets
+from core.losses.buckets import TAIL_EPSILON, bucket_entropy, paired_categories
+from core.losses.divergence import (
+    check_teacher_weight,
+    entropy,
+    gain,
+    jensen_shannon_from_log_probs,
+    kl_from_log_probs,
+    paired_log_probs,
+)
+from core.losses.mixing import (
+    adaptive_kl,
+    entropy_aware_kl,
+    rescaled_jensen_shannon,
+    skew_forward_kl,
+    skew_reverse_kl,
+)
+from core.losses.sampled import clipped_surrogate, sampled_log_probs
+from core.losses.targets import BucketTargets, LogitTargets, SampledTargets
+from core.losses.truncated import truncated_forward_kl
+from core.losses.union import paired_union_categories
 
 
 @dataclass(frozen=True)
@@ -25,22 +43,45 @@ class ObjectiveOptions:
     """Multiply a divergence by τ²."""
     teacher_weight: float = 0.5
     """w of the Jensen–Shannon mixture M = w·teacher + (1−w)·student."""
-    tail_epsilon: float = buckets.TAIL_EPSILON
+    tail_epsilon: float = TAIL_EPSILON
     """Smallest probability of a tail bucket."""
+    union_top_k: int | None = None
+    """Reduce full logits to the union of both sides' k most probable tokens, plus a tail."""
+    skew: float = 0.1
+    """α of the skewed KLs."""
+    head_mass: float = 0.5
+    """μ of adaptive KL."""
+    entropy_threshold: float = 0.8
+    """Nats of teacher entropy above which entropy-aware KL adds the forward direction."""
+    log_prob_min_clamp: float | None = None
+    """verl: floor of log-probabilities in ``forward_kl_topk``."""
+    loss_max_clamp: float | None = None
+    """verl: ceiling of ``forward_kl_topk``, bound of the advantage in ``verl_pg_k1``."""
+    clip_ratio_low: float = 0.2
+    """Lower PPO clip."""
+    clip_ratio_high: float = 0.2
+    """Upper PPO clip."""
+    clip_ratio_c: float = 3.0
+    """Dual clip."""
+
+
+Evaluate = Callable[[Any, Tensor, ObjectiveOptions], Tensor]
+OnLogProbs = Callable[[Tensor, Tensor, ObjectiveOptions], Tensor]
 
 
 @dataclass(frozen=True)
 class Laws:
-    """What holds for an objective, beyond finiteness, parity and split invariance (always tested).
-
-    A value of None means that the law does not apply.
-    """
+    """What holds beyond finiteness, split invariance and parity, which are always tested."""
 
     zero_at_identity: bool = True
-    """Value and gradient vanish where the student equals the teacher."""
+    """The value vanishes where student, teacher and sampler are one."""
+    flat_at_identity: bool = True
+    """So does the gradient."""
     non_negative: bool = True
     upper_bound: Callable[[ObjectiveOptions], float] | None = None
-    """Largest possible value in nats, before the τ² factor."""
+    """Largest value in nats before the τ² factor; None where there is none."""
+    gradient_is_of_the_value: bool = True
+    """False where a factor or clip is a constant for the gradient by definition."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +89,24 @@ class Objective:
     """One loss per position as a pure function of targets and student logits."""
 
     name: str
-    reads: type
-    """Kind of targets."""
-    evaluate: Callable[[Any, Tensor, ObjectiveOptions], Tensor]
-    laws: Laws = Laws()
+    evaluate: Evaluate
+    reads: frozenset[type]
+    """Kinds of targets."""
+    laws: Laws
+
+
+REFUSED = {
+    "k1": "its gradient does not contain the teacher; use verl_pg_k1, where it is an advantage",
+}
+"""Names that other systems accept and that cannot work."""
 
 
 def objective_for(name: str, reads: type) -> Objective:
-    """Return the objective of this name for targets of this kind.
+    """Return the objective of this name, if it reads targets of this kind.
 
     Args:
-        name: Name as in a recipe's ``loss.divergence``.
-        reads: Type of the targets it will read.
+        name: As in a recipe's ``loss.divergence`` or ``loss.mode``.
+        reads: Type of the targets.
 
     Returns:
         The registered objective.
@@ -67,52 +114,94 @@ def objective_for(name: str, reads: type) -> Objective:
     Raises:
         ValueError: No such objective, or not for such targets.
     """
-    found = OBJECTIVES.get((name, reads))
-    if found is None:
-        known = sorted(entry for entry, kind in OBJECTIVES if kind is reads)
+    if name in REFUSED:
+        raise ValueError(f"objective {name!r} is refused: {REFUSED[name]}")
+    found = OBJECTIVES.get(name)
+    if found is None or reads not in found.reads:
+        known = sorted(entry.name for entry in OBJECTIVES.values() if reads in entry.reads)
         raise ValueError(
             f"no objective {name!r} for {reads.__name__}; known: {', '.join(known) or 'none'}"
         )
     return found
 
 
-def _scaling(options: ObjectiveOptions) -> dict[str, Any]:
-    return {
-        "temperature": options.temperature,
-        "scale_by_temperature_squared": options.scale_by_temperature_squared,
-    }
+def paired(
+    targets: LogitTargets | BucketTargets, logits_NV: Tensor, options: ObjectiveOptions
+) -> tuple[Tensor, Tensor]:
+    """Return teacher's and student's finite log-probabilities over the same categories.
 
+    Args:
+        targets: Full logits, reduced to a union support where options say so; or buckets.
+        logits_NV: Raw logits of the student.
+        options: Temperature, tail epsilon, union size.
 
-def _bucketing(options: ObjectiveOptions) -> dict[str, Any]:
-    return {**_scaling(options), "tail_epsilon": options.tail_epsilon}
+    Returns:
+        ``(log P, log Q)``, each ``[N, categories]``.
 
-
-def _exact_forward_kl(targets: LogitTargets, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    return divergence.forward_kl(targets.teacher_logits_NV, logits_NV, **_scaling(o))
-
-
-def _exact_reverse_kl(targets: LogitTargets, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    return divergence.reverse_kl(targets.teacher_logits_NV, logits_NV, **_scaling(o))
-
-
-def _exact_jsd(targets: LogitTargets, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    return divergence.jensen_shannon(
-        targets.teacher_logits_NV, logits_NV, teacher_weight=o.teacher_weight, **_scaling(o)
+    Raises:
+        ValueError: The two sides do not match.
+    """
+    o = options
+    if isinstance(targets, BucketTargets):
+        return paired_categories(targets, logits_NV, o.temperature, o.tail_epsilon)
+    teacher_NV = targets.teacher_logits_NV
+    if o.union_top_k is None:
+        return paired_log_probs(teacher_NV, logits_NV, o.temperature)
+    return paired_union_categories(
+        teacher_NV, logits_NV, o.union_top_k, o.temperature, o.tail_epsilon
     )
 
 
-def _bucketed_forward_kl(targets: BucketTargets, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    return buckets.forward_kl(targets, logits_NV, **_bucketing(o))
+def _distribution(name: str, on_log_probs: OnLogProbs, laws: Laws | None = None) -> Objective:
+    """Return an objective on log-probabilities, whatever the categories are."""
+
+    def evaluate(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
+        teacher_NC, student_NC = paired(targets, logits_NV, o)
+        scale = gain(o.temperature, o.scale_by_temperature_squared)
+        return on_log_probs(teacher_NC, student_NC, o) * scale
+
+    return Objective(name, evaluate, frozenset({LogitTargets, BucketTargets}), laws or Laws())
 
 
-def _bucketed_reverse_kl(targets: BucketTargets, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    return buckets.reverse_kl(targets, logits_NV, **_bucketing(o))
+def _jsd(teacher_NC: Tensor, student_NC: Tensor, o: ObjectiveOptions) -> Tensor:
+    check_teacher_weight(o.teacher_weight)
+    return jensen_shannon_from_log_probs(teacher_NC, student_NC, o.teacher_weight)
 
 
-def _bucketed_jsd(targets: BucketTargets, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    return buckets.jensen_shannon(
-        targets, logits_NV, teacher_weight=o.teacher_weight, **_bucketing(o)
+def _teacher_entropy(targets: LogitTargets | BucketTargets, o: ObjectiveOptions) -> Tensor:
+    if isinstance(targets, LogitTargets):
+        return entropy(targets.teacher_logits_NV, temperature=o.temperature)
+    return bucket_entropy(targets) if targets.entropy_N is None else targets.entropy_N
+
+
+def _entropy_aware(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
+    teacher_NC, student_NC = paired(targets, logits_NV, o)
+    value_N = entropy_aware_kl(
+        teacher_NC, student_NC, _teacher_entropy(targets, o), o.entropy_threshold
     )
+    return value_N * gain(o.temperature, o.scale_by_temperature_squared)
+
+
+def _verl_forward_kl_topk(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
+    loss_N, _ = truncated_forward_kl(
+        targets,
+        logits_NV,
+        log_prob_min_clamp=o.log_prob_min_clamp,
+        loss_max_clamp=o.loss_max_clamp,
+    )
+    return loss_N
+
+
+def _verl_pg_k1(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
+    loss_N, _ = clipped_surrogate(
+        sampled_log_probs(logits_NV, targets.sampled_ids_N),
+        targets,
+        clip_low=o.clip_ratio_low,
+        clip_high=o.clip_ratio_high,
+        dual_clip=o.clip_ratio_c,
+        loss_max_clamp=o.loss_max_clamp,
+    )
+    return loss_N
 
 
 def _mixture_entropy(options: ObjectiveOptions) -> float:
@@ -120,16 +209,45 @@ def _mixture_entropy(options: ObjectiveOptions) -> float:
     return -w * math.log(w) - (1.0 - w) * math.log(1.0 - w)
 
 
-_MIXTURE_LAWS = Laws(upper_bound=_mixture_entropy)
+def _rescaled_bound(options: ObjectiveOptions) -> float:
+    w = options.teacher_weight
+    return _mixture_entropy(options) / (w * (1.0 - w))
 
-OBJECTIVES: dict[tuple[str, type], Objective] = {
-    (entry.name, entry.reads): entry
+
+_SKEWED = Laws(upper_bound=lambda options: -math.log(options.skew))
+
+OBJECTIVES: dict[str, Objective] = {
+    entry.name: entry
     for entry in (
-        Objective("forward_kl", LogitTargets, _exact_forward_kl),
-        Objective("reverse_kl", LogitTargets, _exact_reverse_kl),
-        Objective("jsd", LogitTargets, _exact_jsd, _MIXTURE_LAWS),
-        Objective("forward_kl", BucketTargets, _bucketed_forward_kl),
-        Objective("reverse_kl", BucketTargets, _bucketed_reverse_kl),
-        Objective("jsd", BucketTargets, _bucketed_jsd, _MIXTURE_LAWS),
+        _distribution("forward_kl", lambda p, q, o: kl_from_log_probs(p, q)),
+        _distribution("reverse_kl", lambda p, q, o: kl_from_log_probs(q, p)),
+        _distribution("jsd", _jsd, Laws(upper_bound=_mixture_entropy)),
+        _distribution(
+            "rescaled_jsd",
+            lambda p, q, o: rescaled_jensen_shannon(p, q, o.teacher_weight),
+            Laws(upper_bound=_rescaled_bound),
+        ),
+        _distribution("skew_forward_kl", lambda p, q, o: skew_forward_kl(p, q, o.skew), _SKEWED),
+        _distribution("skew_reverse_kl", lambda p, q, o: skew_reverse_kl(p, q, o.skew), _SKEWED),
+        _distribution(
+            "adaptive_kl",
+            lambda p, q, o: adaptive_kl(p, q, o.head_mass),
+            Laws(gradient_is_of_the_value=False),
+        ),
+        Objective(
+            "entropy_aware_kl", _entropy_aware, frozenset({LogitTargets, BucketTargets}), Laws()
+        ),
+        Objective(
+            "forward_kl_topk",
+            _verl_forward_kl_topk,
+            frozenset({BucketTargets}),
+            Laws(flat_at_identity=False),
+        ),
+        Objective(
+            "verl_pg_k1",
+            _verl_pg_k1,
+            frozenset({SampledTargets}),
+            Laws(non_negative=False),
+        ),
     )
 }

@@ -24,10 +24,10 @@ from core.losses.buckets import (
     forward_kl,
     jensen_shannon,
     reverse_kl,
-    split_support,
     support_targets,
     top_k_targets,
 )
+from core.losses.support import split_support
 
 T_NV = torch.tensor(
     [[2.0, 1.0, 0.0, -1.0, 0.5], [0.0] * 5, [5.0, -5.0, 1.0, 1.0, -2.0]], dtype=torch.float64
