@@ -1,12 +1,14 @@
 """From a spec to a model or tokenizer in memory."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.errors import ModelSourceError
+from core.errors import BackendError, ModelSourceError
 from core.models.backend import Backend
 from core.models.toy_tokenizer import ToyTokenizer
+from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import Lora
 from core.recipe.specs import ModelSpec, TokenizerSpec
 from core.trajectory.tokens import TokenCodec
@@ -22,10 +24,13 @@ class Placement:
     Attributes:
         device: ``cpu`` or ``cuda``.
         paths: Directory of each content digest.
+        threads: CPU threads of one operation; None is 1 for a toy, whose operations are too small
+            to share, and all cores otherwise.
     """
 
     device: str = "cpu"
     paths: Mapping[str, Path] = field(default_factory=dict)
+    threads: int | None = None
 
     def directory(self, model_id: str) -> Path:
         """Return the directory that ``model_id`` names by digest or by path.
@@ -42,6 +47,36 @@ class Placement:
                 "Run the recipe that names its directory, so that it can be found again.",
             )
         return self.paths[digest]
+
+
+def place(runtime: Runtime) -> Placement:
+    """Return where a runtime wants models; ``auto`` takes CUDA where there is one.
+
+    Raises:
+        BackendError: CUDA is asked for and absent.
+    """
+    device = runtime.device
+    if device != "cpu":
+        import torch
+
+        present = torch.cuda.is_available()
+        if device == "cuda" and not present:
+            raise BackendError(
+                "runtime.device=cuda, but torch finds no CUDA device",
+                "Set runtime.device=auto or cpu, or install the CUDA build of torch.",
+            )
+        device = "cuda" if present else "cpu"
+    return Placement(device, runtime.model_paths, runtime.threads)
+
+
+def use_threads(placement: Placement, backend: str) -> None:
+    """Give torch the threads that a placement means for a kind of backend."""
+    import torch
+
+    default = 1 if backend == "toy" else (os.cpu_count() or 1)
+    wanted = placement.threads or default
+    if torch.get_num_threads() != wanted:
+        torch.set_num_threads(wanted)
 
 
 def build_tokenizer(spec: TokenizerSpec, placement: Placement) -> TokenCodec:

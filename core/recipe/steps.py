@@ -250,12 +250,32 @@ def split_size(recipe: Recipe) -> int:
     return sizes[recipe.eval.split]
 
 
+def objective_words(recipe: Recipe) -> str:
+    """Say what is minimised on whose states; ``replay`` is never called on-policy."""
+    if recipe.run.mode == "sft":
+        return "supervised fine-tuning: cross-entropy on oracle traces"
+    if recipe.run.mode == "offline_kd":
+        phrase = "offline distillation"
+    elif recipe.train.opd_freshness == "replay":
+        phrase = "online distillation with replay"
+    else:
+        phrase = "strict on-policy distillation"
+    loss = recipe.loss
+    support = f"top-{loss.top_k} + tail" if loss.mode == "bucketed_topk_tail" else loss.mode
+    return f"{phrase}: {loss.divergence} over {support.replace('_', ' ')}"
+
+
 def report_spec(recipe: Recipe) -> ReportSpec | None:
     """Return what the report shows; None where it is switched off."""
     report = recipe.report
     if not report.enabled:
         return None
     return ReportSpec(
+        title=f"{recipe.run.mode} on {recipe.environment.name} {recipe.environment.difficulty}",
+        mode=recipe.run.mode,
+        objective=objective_words(recipe),
+        seed=recipe.run.seed,
+        recipe=recipe.model_dump(mode="json"),
         max_trajectories=report.max_trajectories,
         max_tokens_per_trajectory=report.max_tokens_per_trajectory,
     )

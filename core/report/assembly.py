@@ -1,0 +1,155 @@
+"""From the artifacts of a run to the data of its report."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from core.artifacts.record import ArtifactRef, Record
+from core.artifacts.store import Store
+from core.recipe.specs import ReportSpec
+from core.report.data import (
+    ArtifactRow,
+    CyclePoint,
+    EvaluationPoint,
+    Json,
+    ReportData,
+    ShownEpisode,
+    read_object,
+    read_rows,
+    shown_episodes,
+)
+
+OBJECTIVES = {"forward_kl": "forward KL", "reverse_kl": "reverse KL", "jsd": "Jensen-Shannon"}
+MODES = {"exact_full_vocab": "exact", "bucketed_topk_tail": "top-k + tail"}
+
+
+class Parts:
+    """Parents of a report by role: ``evaluation_0003``, ``rollouts_0002``, ``cold_start``."""
+
+    def __init__(self, store: Store, refs: Mapping[str, ArtifactRef]) -> None:
+        self._store = store
+        self.refs = dict(refs)
+
+    def numbered(self, role: str) -> list[tuple[int, str]]:
+        """Return number and full role of every parent of a kind, ascending."""
+        prefix = f"{role}_"
+        numbers = [name.removeprefix(prefix) for name in self.refs if name.startswith(prefix)]
+        return sorted((int(n), prefix + n) for n in numbers if n.isdigit())
+
+    def path(self, role: str) -> Path:
+        """Return a parent's directory."""
+        return self._store.path(self.refs[role])
+
+    def record(self, role: str) -> Record:
+        """Return a parent's record."""
+        return self._store.record(self.refs[role])
+
+
+def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) -> ReportData:
+    """Read everything that a run's page shows.
+
+    Raises:
+        ReportError: A file is missing or unreadable.
+        StoreError: A parent has no record.
+    """
+    parts = Parts(store, refs)
+    cycles = [_cycle(parts, number) for number, _ in parts.numbered("rollouts")]
+    evaluations = _evaluations(parts, len(cycles))
+    return ReportData(
+        title=spec.title,
+        mode=spec.mode,
+        objective=spec.objective,
+        seed=spec.seed,
+        recipe_yaml=yaml.safe_dump(spec.recipe, sort_keys=False, allow_unicode=True),
+        evaluations=evaluations,
+        cold_start_steps=_cold_start_steps(parts),
+        cycles=cycles,
+        episodes=_episodes(parts, spec),
+        canaries=_canaries(parts),
+        artifacts=[_artifact(parts, role) for role in parts.refs],
+        provenance=_provenance(parts),
+    )
+
+
+def _evaluations(parts: Parts, last: int) -> list[EvaluationPoint]:
+    points = []
+    for number, role in parts.numbered("evaluation"):
+        stats = read_object(parts.path(role) / "eval.json")["stats"]
+        done = number - 1
+        points.append(EvaluationPoint(stage=stage_name(done, last), cycle=done, stats=stats))
+    return points
+
+
+def stage_name(done: int, last: int) -> str:
+    """Return what an evaluation after ``done`` cycles is called; −1 is before the cold start."""
+    if done < 0:
+        return "before cold start"
+    if done == 0:
+        return "after cold start"
+    return "after the last cycle" if done == last else f"after cycle {done}"
+
+
+def _cycle(parts: Parts, number: int) -> CyclePoint:
+    roles = {"sample": "rollouts", "score": "targets", "update": "student"}
+    return CyclePoint(
+        cycle=number,
+        rollouts=read_object(parts.path(f"rollouts_{number:04d}") / "stats.json"),
+        steps=read_rows(parts.path(f"student_{number:04d}") / "metrics.jsonl"),
+        seconds={
+            name: parts.record(f"{role}_{number:04d}").provenance.wall_time_s
+            for name, role in roles.items()
+        },
+    )
+
+
+def _cold_start_steps(parts: Parts) -> list[Json]:
+    if "cold_start" not in parts.refs:
+        return []
+    return read_rows(parts.path("cold_start") / "metrics.jsonl")
+
+
+def _episodes(parts: Parts, spec: ReportSpec) -> list[ShownEpisode]:
+    numbers = parts.numbered("rollouts")
+    if not numbers:
+        return []
+    last, role = numbers[-1]
+    return shown_episodes(
+        parts.path(role) / "trajectories.jsonl",
+        parts.path(f"student_{last:04d}") / "token_analysis.jsonl",
+        limit=spec.max_trajectories,
+        max_tokens=spec.max_tokens_per_trajectory,
+    )
+
+
+def _canaries(parts: Parts) -> Json:
+    if "student_0000" not in parts.refs:
+        return {}
+    path = parts.path("student_0000") / "canaries.json"
+    return read_object(path) if path.exists() else {}
+
+
+def _artifact(parts: Parts, role: str) -> ArtifactRow:
+    record = parts.record(role)
+    numeric = record.numeric_class
+    return ArtifactRow(
+        step=record.task,
+        name=record.name,
+        key=record.key,
+        digest=record.digest,
+        seconds=record.provenance.wall_time_s,
+        numeric_class=numeric.model_dump(exclude_none=True) if numeric is not None else {},
+        code_digest=record.code.digest if record.code is not None else "",
+    )
+
+
+def _provenance(parts: Parts) -> dict[str, Any]:
+    role = next(reversed(parts.refs), None)
+    if role is None:
+        return {}
+    origin = parts.record(role).provenance
+    commit = f"{origin.commit}{' (dirty)' if origin.dirty else ''}" if origin.commit else "unknown"
+    hardware = ", ".join(f"{name} {value}" for name, value in sorted(origin.hardware.items()))
+    packages = ", ".join(f"{name} {value}" for name, value in sorted(origin.packages.items()))
+    return {"commit": commit, "python": origin.python, "packages": packages, "hardware": hardware}

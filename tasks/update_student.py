@@ -1,0 +1,50 @@
+"""The student after one cycle: its state moved towards the teacher on its own episodes."""
+
+from typing import Any
+
+from core.artifacts.codec import write_json, write_jsonl
+from core.artifacts.record import ArtifactRef
+from core.recipe.training_specs import UpdateSpec
+from core.teacher.targets import load_targets
+from core.training.canaries import check_canaries
+from core.training.opening import open_weights, read_model, write_model
+from core.training.state import load_state
+from core.training.update import update
+from core.trajectory.io import read_trajectories
+from tasks.caching import StepContext, step
+
+
+@step(kind="student", version="1", gpu=True)
+def update_student(
+    context: StepContext,
+    spec: UpdateSpec,
+    student: ArtifactRef,
+    rollouts: ArtifactRef,
+    targets: ArtifactRef,
+    teacher: ArtifactRef,
+) -> dict[str, Any]:
+    """Write the new state, rows per optimizer step and per token, and what the canaries found."""
+    origin = context.path(student)
+    state = load_state(origin)
+    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
+    scored = load_targets(context.path(targets))
+    teacher_backend = open_weights("teacher", context.path(teacher), context.placement).backend
+    resident = open_weights("student", origin, context.placement)
+    with resident.changing() as backend:
+        arguments = (backend, state, trajectories, scored, spec, context.runtime)
+        if spec.cycle == 0:
+            found = check_canaries(*arguments, teacher=teacher_backend)
+            write_json(context.out / "canaries.json", found)
+        done = update(*arguments, teacher=teacher_backend)
+    done.state.save(context.out)
+    resident.state = done.state.digest()
+    write_model(context.out, read_model(origin))
+    write_jsonl(context.out / "metrics.jsonl", done.rows)
+    write_jsonl(context.out / "token_analysis.jsonl", done.token_rows)
+    return {"optimizer_steps": len(done.rows), **_headline(done.rows)}
+
+
+def _headline(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    if not rows:
+        return {}
+    return {name: rows[-1][name] for name in ("loss", "grad_norm", "lr", "selected_positions")}
