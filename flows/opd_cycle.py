@@ -1,0 +1,98 @@
+"""The flow ``opd-cycle``: one recipe, one seed, one process."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from pydantic import BaseModel
+
+from core.artifacts.record import ArtifactRef
+from core.recipe.loading import load
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+from core.report.view import assemble_view
+from flows.graph import RunRefs, num_steps, run_graph
+from flows.progress import LISTENER
+from flows.sources import locate_models
+from flows.summary import summarise_run
+from tasks.caching import Step, open_store
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_STEPS = 10
+"""Steps between updates of the progress artifact: each is a request to the server."""
+
+
+@flow(name="opd-cycle", flow_run_name="{recipe_path}", validate_parameters=True)
+def opd_cycle(
+    recipe: Recipe | None = None,
+    runtime: Runtime | None = None,
+    recipe_path: str = "recipes/toy.yaml",
+    overrides: list[str] | None = None,
+) -> dict[str, Any]:
+    """Run on-policy distillation as cached steps.
+
+    Args:
+        recipe: What to compute; where it is missing, ``recipe_path`` is loaded.
+        runtime: Where and how; never part of a result's identity.
+        recipe_path: A YAML file, relative to the directory of the deployment.
+        overrides: ``key=value`` changes to that file.
+    """
+    if recipe is None:
+        loaded = load(Path(recipe_path), overrides or [])
+        recipe, runtime = loaded.recipe, runtime or loaded.runtime
+    recipe, runtime = locate_models(recipe, runtime or Runtime())
+    caller = _Caller(runtime, num_steps(recipe))
+    run = run_graph(recipe, caller)
+    summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)
+    summary["view"] = str(assemble_view(open_store(runtime.store), run.parts, run.report, runtime))
+    _publish(run, runtime, summary)
+    return summary
+
+
+class _Caller:
+    """Runs steps as Prefect tasks and tells how far they are."""
+
+    def __init__(self, runtime: Runtime, total: int) -> None:
+        self.calls = 0
+        self.computed = 0
+        self._runtime = runtime
+        self._total = total
+        self._listener = LISTENER.get()
+        self._listener.begin(total)
+        self._artifact = create_progress_artifact(0.0, key="opd-progress", description="steps")
+
+    def __call__(
+        self, step: Step, spec: BaseModel, *, name: str, **parents: ArtifactRef
+    ) -> ArtifactRef:
+        self._listener.before(step.name, name)
+        call = step.prepare(spec, runtime=self._runtime, name=name, **parents)
+        ref = step.perform(call)
+        self.calls += 1
+        self.computed += call.found is None
+        self._listener.after(cached=call.found is not None)
+        if self.calls % PROGRESS_STEPS == 0 or self.calls == self._total:
+            update_progress_artifact(self._artifact, 100.0 * self.calls / self._total)
+        return ref
+
+
+def _publish(run: RunRefs, runtime: Runtime, summary: dict[str, Any]) -> None:
+    """Show the results in the UI: a table of the cycles, and where the report is."""
+    store = open_store(runtime.store)
+    rows = [
+        {"step": role, **store.record(ref).metrics}
+        for role, ref in run.parts.items()
+        if role.startswith(("evaluation", "student"))
+    ]
+    create_table_artifact(rows, key="opd-steps", description="Evaluations and updates")
+    lines = [f"| {stage} | {rate:.1%} |" for stage, rate in summary["success"].items()]
+    table = "\n".join(["| held-out success | |", "|---|---|", *lines])
+    report = summary["report"] or "switched off"
+    create_markdown_artifact(f"{table}\n\nReport: `{report}`", key="opd-report")
