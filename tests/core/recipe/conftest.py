@@ -30,7 +30,7 @@ def _document(*overrides: str) -> Document:
     return document
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def minimal() -> str:
     return MINIMAL
 

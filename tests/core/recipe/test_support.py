@@ -1,0 +1,46 @@
+import pytest
+
+from core.environments import registry
+from core.recipe.support import PLANNED_ENVIRONMENTS, UNBUILT
+
+ROWS = [(row.key, value) for row in UNBUILT for value in row.values or ("x",)]
+INSIDE = {
+    "models.reference": "model_id",
+    "models.student.adapter": "path",
+    "models.teacher.adapter": "path",
+    "models.reference.adapter": "path",
+    "alignment": "method",
+}
+NUMBERS = {"train.max_selected_training_tokens": 5, "train.max_wall_seconds": 5}
+
+
+@pytest.mark.parametrize(("key", "value"), ROWS)
+def test_feature_that_does_not_exist_is_refused_by_name(refused, key, value):
+    written = f"{key}.{INSIDE[key]}" if key in INSIDE else key
+    value = NUMBERS.get(key, str(value).lower() if value is True else value)
+    error = refused(f"{written}={value}")
+    lines = [line for line in str(error).splitlines() if f": {key}" in line]
+    assert any("not built yet" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", PLANNED_ENVIRONMENTS)
+def test_world_of_the_seeds_is_refused_until_it_is_registered(refused, name):
+    if name in registry.names():
+        pytest.skip(f"{name} is registered")
+    error = refused(f"environment.name={name}")
+    assert error.message.endswith(f'environment.name = "{name}": not built yet')
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("train.opd_freshness=replay", "train.rollouts_per_cycle=16"),
+        ("run.mode=sft",),
+        ("models.teacher.mode=privileged_context",),
+        ("models.reference=null",),
+        ("models.student.quantization=none",),
+        ("train.max_wall_seconds=null",),
+    ],
+)
+def test_built_features_and_nulls_pass(accepted, overrides):
+    assert accepted(*overrides).recipe is not None
