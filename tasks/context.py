@@ -1,0 +1,51 @@
+"""What a step works with while it builds: its parents, its output directory, where to compute."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.artifacts.record import ArtifactRef, NumericClass, Record
+from core.artifacts.store import Store
+from core.errors import StoreError
+from core.recipe.runtime import Runtime
+from tasks.gpu import uses_cuda
+
+if TYPE_CHECKING:
+    from core.models.building import Placement
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """First argument of every step."""
+
+    store: Store
+    runtime: Runtime
+    out: Path
+    """Empty directory; what the step writes here becomes the artifact."""
+    record_numeric_class: Callable[[NumericClass], None]
+    """Replaces the numeric class that the record would get, once a step knows better."""
+
+    def path(self, ref: ArtifactRef) -> Path:
+        """Return the directory of a parent, after checking that it holds the bytes it names.
+
+        Raises:
+            StoreError: It is gone or altered.
+        """
+        problems = self.store.verify(ref)
+        if problems:
+            raise StoreError(problems[0], "Run again: the artifact will be rebuilt.")
+        return self.store.path(ref)
+
+    def record(self, ref: ArtifactRef) -> Record:
+        """Return the record of a parent."""
+        return self.store.record(ref)
+
+    @cached_property
+    def placement(self) -> "Placement":
+        """Device and model directories."""
+        from core.models.building import Placement
+
+        device = "cuda" if uses_cuda(self.runtime) else "cpu"
+        return Placement(device=device, paths=self.runtime.model_paths)
