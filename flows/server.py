@@ -1,0 +1,264 @@
+"""Which Prefect server a run talks to: the one of ``opd up``, or one that lives as long as the run.
+
+Example::
+
+    with server() as api_url:
+        from flows.opd_cycle import opd_cycle  # imports Prefect, now that its settings are known
+
+        opd_cycle("recipes/toy.yaml")
+"""
+
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from core.errors import ServerError
+from flows import daemons
+from flows.settings import activated, environment, prefect_home
+
+HOST = "127.0.0.1"
+BACKLOG = 512
+START_S = 180.0
+"""Seconds for a server to start; the first start of a home migrates its database."""
+ANSWER_S = 10.0
+"""Seconds for a running server to answer."""
+STOP_S = 5.0
+
+PACKAGE = Path(__file__).parents[1]
+
+IDLE_SERVICES = (
+    "SCHEDULER",
+    "LATE_RUNS",
+    "FOREMAN",
+    "CANCELLATION_CLEANUP",
+    "CLEANUP_RECONCILER",
+    "PAUSE_EXPIRATIONS",
+    "EVENT_LOGGER",
+    "TRIGGERS",
+)
+"""Services that nobody needs where there are no deployments and no automations. The recorder of
+task runs stays, and the repossessor: a killed holder of the GPU slot must not hold it for good."""
+
+
+@contextmanager
+def server(home: Path | None = None) -> Iterator[str]:
+    """Put a Prefect server in force for flows that run in this process.
+
+    Enter it before anything imports Prefect: an embedded server starts while the import runs.
+
+    Args:
+        home: Directory of the server; ``$OPD_HOME`` or ``.opd/prefect`` where None.
+
+    Yields:
+        URL of its API.
+
+    Raises:
+        ServerError: The server of ``opd up`` is of another version or does not answer, or an
+            embedded one does not start.
+    """
+    home = (home or prefect_home()).absolute()
+    running = running_server(home)
+    source = embedded(home) if running is None else _running(home, running)
+    with source as url, in_process():
+        yield url
+
+
+def running_server(home: Path) -> str | None:
+    """Return the API of the server that ``opd up`` started for a home; None where it did not.
+
+    Raises:
+        ServerError: It is of another version, or does not answer.
+    """
+    known = daemons.read(server_file(home))
+    if known is None:
+        return None
+    if known["version"] != version("prefect"):
+        raise ServerError(
+            f"the running server is Prefect {known['version']}, but {version('prefect')} is "
+            "installed",
+            "Run `opd down`, then `opd up`.",
+        )
+    wait_until_up(known["port"], START_S if known.get("fresh") else ANSWER_S)
+    return api_url(known["port"])
+
+
+def server_file(home: Path) -> Path:
+    """Return the file that says where the server of ``opd up`` is."""
+    return home / "run" / "server.json"
+
+
+def api_url(port: int) -> str:
+    """Return the API of a server on this machine."""
+    return f"http://{HOST}:{port}/api"
+
+
+@contextmanager
+def _running(home: Path, url: str) -> Iterator[str]:
+    with activated(home, url):
+        yield url
+
+
+@contextmanager
+def embedded(home: Path) -> Iterator[str]:
+    """Run a server of our own on a free port; it ends with this process, however that ends.
+
+    Raises:
+        ServerError: It does not start.
+    """
+    make_home(home)
+    listener = bind(0)
+    port = listener.getsockname()[1]
+    child = environment(home, api_url(port)) | _quiet_services()
+    log = home / "embedded.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command(listener), "--tied"],
+            env=child,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[listener.fileno()],
+            # Ctrl-C is for the flow; the server must still record how it ended.
+            start_new_session=True,
+        )
+    listener.close()
+    try:
+        with activated(home, api_url(port)):
+            _import_prefect()
+            wait_until_up(port, START_S, log)
+            yield api_url(port)
+    finally:
+        _stop(process)
+
+
+def make_home(home: Path) -> None:
+    """Create the directories of a home, for its user only.
+
+    Raises:
+        ServerError: They cannot be created.
+    """
+    try:
+        for directory in (home, home / "results", home / "run"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServerError(
+            f"{home}: cannot be created: {error.strerror}",
+            "Set OPD_HOME to a directory that can be written.",
+        ) from error
+
+
+def bind(port: int) -> socket.socket:
+    """Listen on a port of this machine; 0 takes a free one.
+
+    Raises:
+        ServerError: Another program has the port.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise ServerError(
+            f"port {port} cannot be used: {error.strerror}",
+            f"Stop the program that has it, or choose another: `opd up --port {port + 1}`.",
+        ) from error
+    listener.listen(BACKLOG)
+    return listener
+
+
+def command(listener: socket.socket) -> list[str]:
+    """Return the command line of a server that serves a listening socket."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); "
+        "from flows.server_process import main; main()"
+    )
+    return [sys.executable, "-c", code, "--socket", str(listener.fileno())]
+
+
+def wait_until_up(port: int, seconds: float, log: Path | None = None) -> None:
+    """Wait for a server that listens already to answer.
+
+    Raises:
+        ServerError: It ended or did not answer in time.
+    """
+    connection = HTTPConnection(HOST, port, timeout=seconds)
+    try:
+        connection.request("GET", "/api/health")
+        healthy = connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        healthy = False
+    finally:
+        connection.close()
+    if not healthy:
+        where = f"see {log}" if log else f"it has port {port}"
+        raise ServerError(
+            f"the Prefect server does not answer ({where})",
+            "Run `opd down`, then the same command again.",
+        )
+
+
+@contextmanager
+def in_process() -> Iterator[None]:
+    """Settings that only hold for flows run by this process: no heartbeat, a quiet terminal."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    # The heartbeat's thread is joined at the end of a flow and sleeps a second at a time.
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}), _quiet_loggers():
+        yield
+
+
+@contextmanager
+def _quiet_loggers() -> Iterator[None]:
+    # What a run logs goes to the server; the terminal belongs to the progress bars.
+    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.propagate = propagate
+
+
+def _import_prefect() -> None:
+    import prefect.artifacts
+    import prefect.flow_engine
+    import prefect.main
+    import prefect.task_engine  # noqa: F401
+
+
+def _quiet_services() -> dict[str, str]:
+    off = {f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in IDLE_SERVICES}
+    return off | {"PREFECT_SERVER_UI_ENABLED": "false"}
+
+
+def _stop(process: subprocess.Popen[Any]) -> None:
+    _flush()
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _flush() -> None:
+    """Send the events and logs that are still on their way."""
+    if "prefect.main" not in sys.modules:
+        return
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (EventsWorker, APILogWorker):
+        worker.drain_all(timeout=STOP_S)
