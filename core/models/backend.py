@@ -51,16 +51,48 @@ class KVCache:
 class Backend(Protocol):
     """A causal decoder. All tensors live on ``device``; hidden states are after the final norm."""
 
-    name: str
-    device: torch.device
-    dtype: torch.dtype
-    vocab_size: int
-    hidden_size: int
-    max_positions: int
-    physical_rows: int
-    """Rows of every engine step, whatever the number of live episodes: a constant per backend, so
-    that an episode's bits do not depend on who shares its batch."""
-    tokenizer: TokenCodec
+    @property
+    def name(self) -> str:
+        """Kind of backend."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything lives."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Arithmetic of the weights."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Width V of the head."""
+        ...
+
+    @property
+    def hidden_size(self) -> int:
+        """Width H of the trunk."""
+        ...
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence."""
+        ...
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows of every engine step, whatever the number of live episodes.
+
+        A constant per backend, so that an episode's bits do not depend on who shares its batch.
+        """
+        ...
+
+    @property
+    def tokenizer(self) -> TokenCodec:
+        """The codec whose ids it reads."""
+        ...
 
     def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Run the trunk over right-padded rows; gradients flow if enabled.

@@ -30,7 +30,10 @@ def fragment(figure: go.Figure, name: str) -> str:
     The name is its id: plotly would draw a random one, and equal data must give equal bytes.
     """
     return figure.to_html(
-        full_html=False, include_plotlyjs=False, div_id=name, config={"displaylogo": False}
+        full_html=False,
+        include_plotlyjs=False,
+        div_id=name,
+        config={"displaylogo": False, "responsive": True},
     )
 
 

@@ -8,13 +8,28 @@ from typing import Protocol, runtime_checkable
 class TokenCodec(Protocol):
     """A reversible map between text and token ids."""
 
-    vocab_size: int
-    pad_id: int
-    eos_ids: tuple[int, ...]
-    """Every id that ends a turn (model configuration and template terminator)."""
-    digest: str
-    """Content digest: vocabulary, merges, special tokens, normalisation. Equal sizes prove
-    nothing."""
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        ...
+
+    @property
+    def pad_id(self) -> int:
+        """Id that fills rows; masks come from lengths, never from it."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Every id that ends a turn (model configuration and template terminator)."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Content digest: vocabulary, merges, special tokens, normalisation.
+
+        Equal sizes prove nothing.
+        """
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; control tags in it become their own ids. Adds nothing."""

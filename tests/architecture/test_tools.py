@@ -16,9 +16,9 @@ BIN = Path(sys.executable).parent
         ("ruff", "check", "."),
         ("ruff", "format", "--check", "."),
         ("lint-imports",),
-        ("basedpyright",),
+        ("basedpyright", "--pythonpath", sys.executable),
     ],
-    ids=" ".join,
+    ids=lambda command: " ".join(command[:2]),
 )
 def test_tool_is_content(command):
     done = subprocess.run(
