@@ -102,7 +102,7 @@ def read_tensors(path: Path) -> TensorFile:
     """
     buffer = filesystem.read_buffer(path)
     header, start = _header(path, memoryview(buffer))
-    metadata = header.pop("__metadata__", {})
+    metadata = _metadata(path, header.pop("__metadata__", {}))
     raw = np.frombuffer(buffer, dtype=np.uint8)[start:]
     spans = _spans(path, header, raw.size)
     arrays = {
@@ -147,13 +147,26 @@ def _header(path: Path, data: memoryview) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
+def _metadata(path: Path, found: object) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise _damaged(path, "the metadata is not text by name")
+    return found
+
+
+def _size(entry: dict[str, Any]) -> int:
+    shape, itemsize = entry["shape"], _DTYPES[entry["dtype"]].itemsize
+    if not all(type(length) is int and length >= 0 for length in [*shape, *entry["data_offsets"]]):
+        raise ValueError("a length or offset is not a natural number")
+    return math.prod(shape) * itemsize
+
+
 def _spans(path: Path, header: dict[str, Any], size: int) -> dict[str, tuple[Any, int, int]]:
     """Check that the tensors tile the data exactly, as the official reader does."""
     spans: dict[str, tuple[Any, int, int]] = {}
     try:
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
-            if end - begin != math.prod(entry["shape"]) * _DTYPES[entry["dtype"]].itemsize:
+            if end - begin != _size(entry):
                 raise _damaged(path, f"tensor {name!r} does not fill its place")
             spans[name] = (entry, begin, end)
         cursor = 0
