@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import flow
 from prefect.artifacts import (
@@ -67,7 +68,9 @@ class _Caller:
         self._total = total
         self._listener = LISTENER.get()
         self._listener.begin(total)
-        self._artifact = create_progress_artifact(0.0, key="opd-progress", description="steps")
+        made = create_progress_artifact(0.0, key="opd-progress", description="steps")
+        assert isinstance(made, UUID), "called from a synchronous flow"
+        self._artifact = made
 
     def __call__(
         self, step: Step, spec: BaseModel, *, name: str, **parents: ArtifactRef

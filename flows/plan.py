@@ -136,12 +136,25 @@ MARKS: dict[Status, str] = {"hit": "cached ", "miss": "compute", "unknown": "aft
 
 
 def print_plan(planned: Plan) -> None:
-    """Print one line per step, with reasons below what would be computed."""
+    """Print a line per step, why steps would be computed, and what hits are flagged for."""
     for step in planned.steps:
-        print(f"{MARKS[step.status]}  {step.step:<24} {step.name:<20} {step.key or ''}")
-        for reason in step.reasons if step.status != "unknown" else ():
+        print(f"{MARKS[step.status]}  {step.step:<22} {step.name:<18} {step.key or ''}".rstrip())
+        for reason in step.reasons if step.status == "miss" else ():
             print(f"             {reason}")
+    for flag, steps in _flags(planned).items():
+        print(f"flagged: {flag}\n         in {', '.join(steps)}")
     print(
         f"{planned.count('hit')} cached, {planned.count('miss')} to compute, "
         f"{planned.count('unknown')} that depend on those"
     )
+
+
+def _flags(planned: Plan) -> dict[str, list[str]]:
+    """Return what cached steps are flagged for, each flag once, with the kinds of step it is on."""
+    flags: dict[str, list[str]] = {}
+    for step in planned.steps:
+        for reason in step.reasons if step.status == "hit" else ():
+            kinds = flags.setdefault(reason, [])
+            if step.step not in kinds:
+                kinds.append(step.step)
+    return flags
