@@ -1,5 +1,6 @@
 import json
 import os
+import time
 
 import pytest
 
@@ -45,6 +46,16 @@ def test_what_appears_or_goes_is_noticed_at_once(catalogue, store, ref):
     assert catalogue.locate("1" * 16) == [new]
     new.rmdir()
     assert catalogue.locate("1" * 16) == []
+
+
+def test_a_change_within_one_tick_of_the_clock_is_noticed(catalogue, store, ref):
+    tick = time.time_ns() + 10**10  # as a coarse clock leaves it: equal before and after
+    os.utime(store.root / "rollouts", ns=(tick, tick))
+    assert catalogue.locate("1" * 16) == []
+    new = store.root / "rollouts" / f"other-{'1' * 16}"
+    new.mkdir()
+    os.utime(store.root / "rollouts", ns=(tick, tick))
+    assert catalogue.locate("1" * 16) == [new]
 
 
 def test_a_settled_directory_is_listed_once(catalogue, store, ref, age, watch):

@@ -127,3 +127,22 @@ def test_a_lock_that_cannot_be_created_is_a_store_error(tmp_path):
         locked(tmp_path / "missing" / "lock", "it"),
     ):
         pass
+
+
+def test_a_forked_child_that_unwinds_does_not_free_the_lock_of_its_parent(tmp_path):
+    code = """
+import os, sys
+from pathlib import Path
+from core.artifacts.locking import locked, locked_if_free
+path = Path(sys.argv[1])
+with locked(path, "it"):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        with locked_if_free(path, "it") as free:
+            print(path.exists(), free)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "lock")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+    assert done.stderr == ""
