@@ -41,6 +41,7 @@ def start(
     environment: Mapping[str, str],
     facts: Mapping[str, Any],
     descriptors: Sequence[int] = (),
+    directory: Path | None = None,
 ) -> dict[str, Any]:
     """Start a daemon in a session of its own.
 
@@ -50,6 +51,7 @@ def start(
         environment: Its whole environment.
         facts: What to remember about it.
         descriptors: Further open files to hand down.
+        directory: Where it runs; the current directory where None.
 
     Returns:
         ``facts`` with its ``pid``, as the file says.
@@ -59,6 +61,7 @@ def start(
         fcntl.flock(file, fcntl.LOCK_EX)
         process = subprocess.Popen(
             command,
+            cwd=directory,
             env={**environment, MARK: str(path.parent.absolute())},
             stdin=subprocess.DEVNULL,
             stdout=log,
