@@ -98,7 +98,7 @@ class Runtime(Section):
     """Rebuild an artifact whose code has changed, in place of flagging it."""
     gpu_slot: bool = True
     """Take the machine-wide GPU slot around work on CUDA."""
-    model_paths: dict[str, Path] = Field(default_factory=dict, strict=False)
+    model_paths: dict[str, Annotated[Path, Field(strict=False)]] = Field(default_factory=dict)
     """Directory of each pretrained model, by the digest of its files."""
     inherited: Inherited = Inherited()
     """Settings of the seeds' recipes without effect here."""

@@ -131,8 +131,8 @@ class SelectionSpec(Spec):
 
     selector: SelectorName
     """Rule that picks positions."""
-    ratio: float | None
-    """Share of the student's tokens; null where the rule has none."""
+    ratio: float
+    """Share of the student's tokens; 1 where the rule has none."""
     max_positions_per_trajectory: int | None
     """Upper limit of selected tokens per episode; null is none."""
     critical_weight: float

@@ -114,7 +114,7 @@ def selection_spec(recipe: Recipe) -> SelectionSpec:
     selection = recipe.selection
     return SelectionSpec(
         selector=selection.selector,
-        ratio=selection.ratio if selection.selector in SELECTORS_WITH_RATIO else None,
+        ratio=selection.ratio if selection.selector in SELECTORS_WITH_RATIO else 1.0,
         max_positions_per_trajectory=selection.max_positions_per_trajectory,
         critical_weight=selection.critical_weight,
         other_weight=selection.other_weight,

@@ -21,7 +21,7 @@ _TYPES = {
     "model_type": ("must be a mapping of keys", "Indent its keys below it."),
     "dict_type": ("must be a mapping of keys", "Indent its keys below it."),
     "tuple_type": ("must be a list", "Write it as [a, b]."),
-    "path_type": ("must be a path", "Put it in quotes."),
+    "path_type": ("must be a path", "Write it as text."),
 }
 _BOUNDS = {
     "greater_than": ("gt", "must be greater than"),
@@ -108,7 +108,7 @@ def _wrong_value(detail: ErrorDetails, meaning: str) -> tuple[str, str]:
         return "is not one of the choices", _choices(detail["input"], context["expected"])
     if kind == "union_tag_invalid":
         return "is not one of the choices", _choices(context["tag"], context["expected_tags"])
-    return f"is refused: {detail['msg']}", meaning
+    return f"is refused: {detail['msg']}", meaning or "Give another value."
 
 
 def _choices(given: Any, allowed: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from core.errors import RecipeError
+from core.recipe import steps
 from core.recipe.document import Document
 from core.recipe.loading import Loaded, load_text
 from core.recipe.overrides import apply_overrides, move_execution_keys
@@ -28,6 +29,31 @@ def _document(*overrides: str) -> Document:
     move_execution_keys(document)
     apply_overrides(document, overrides)
     return document
+
+
+def _specs(recipe: Recipe) -> dict[str, object]:
+    return {
+        "splits": steps.splits_spec(recipe),
+        "traces": steps.traces_spec(recipe),
+        "teacher": steps.teacher_spec(recipe),
+        "student": steps.student_spec(recipe),
+        "cold_start": steps.cold_start_spec(recipe),
+        "rollout": steps.rollout_spec(recipe, 1),
+        "score": steps.score_spec(recipe),
+        "update": steps.update_spec(recipe, 1),
+        "evaluation": steps.evaluation_spec(recipe),
+    }
+
+
+def _changed(left: Recipe, right: Recipe) -> set[str]:
+    """Return the steps whose spec differs; the report shows the whole recipe and is left out."""
+    before, after = _specs(left), _specs(right)
+    return {name for name in before if before[name] != after[name]}
+
+
+@pytest.fixture
+def changed() -> Callable[[Recipe, Recipe], set[str]]:
+    return _changed
 
 
 @pytest.fixture(scope="session")

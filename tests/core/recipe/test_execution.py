@@ -1,6 +1,29 @@
+import pytest
+
 from core.recipe.execution import EXECUTION_KEYS, EXECUTION_SECTIONS
 from core.recipe.keys import fields
 from core.recipe.recipe import Recipe
+
+EXECUTION_VALUES = {
+    "auto": ("memory.strategy", "models.device", "train.trajectory_batch_size"),
+    "false": (
+        "train.length_bucketing",
+        "memory.empty_cache_between_phases",
+        "memory.reset_peak_stats_each_cycle",
+        "cache.verify_checksums_on_load",
+    ),
+    "true": (
+        "models.student.gradient_checkpointing",
+        "rollout.record_logprobs",
+        "loss.allow_large_exact",
+    ),
+    "[a]": ("run.tags",),
+    "float16": ("cache.dtype",),
+    "x": ("run.output_dir", "run.run_id", "run.name", "run.notes", "cache.dir"),
+    "b" * 64: ("run.execution_plan_digest",),
+    "null": ("run.profile_identity",),
+}
+FIXED_BY_A_RULE = ("cache.strict_policy_version", "cache.reuse_across_policy_versions")
 
 
 def test_every_execution_key_has_a_field_of_its_own():
@@ -17,3 +40,21 @@ def test_every_inherited_field_has_a_key():
 def test_sections_without_identity_are_exactly_those_named():
     heads = {key.split(".")[0] for key in EXECUTION_KEYS}
     assert heads - set(Recipe.model_fields) == set(EXECUTION_SECTIONS)
+
+
+@pytest.mark.parametrize("key", sorted(set(EXECUTION_KEYS) - set(FIXED_BY_A_RULE)))
+def test_execution_changes_no_step(accepted, changed, key):
+    value = next((value for value, keys in EXECUTION_VALUES.items() if key in keys), "9")
+    if key == "run.profile_identity":
+        key, value = "runtime.inherited.run_profile_identity.profile", "x"
+    assert changed(accepted().recipe, accepted(f"{key}={value}").recipe) == set()
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["device=cpu", "threads=1", "store=/elsewhere", "runs=/elsewhere", "slots=7", "offline=true"],
+)
+def test_device_paths_and_slots_change_no_step(accepted, override):
+    left, right = accepted(), accepted(f"runtime.{override}")
+    assert left.runtime != right.runtime
+    assert left.recipe == right.recipe

@@ -34,3 +34,9 @@ def test_setting_arrives(accepted, submitted, field, value):
 
 def test_inert_setting_arrives_beside_the_others(accepted):
     assert accepted("cache.keep_cycles=2").runtime.inherited.cache_keep_cycles == 2
+
+
+def test_runtime_survives_strict_json(accepted):
+    runtime = accepted("run.tags=[a]", "cache.keep_cycles=2", "runtime.model_paths.x=dir").runtime
+    assert runtime.model_paths == {"x": Path("dir")}
+    assert Runtime.model_validate(runtime.model_dump(mode="json")) == runtime

@@ -1,0 +1,184 @@
+import json
+
+import pytest
+
+from core.recipe import steps
+from core.recipe.keys import recipe_keys
+from core.recipe.loading import load_text
+from core.recipe.specs import Spec
+from core.recipe.support import UNBUILT
+
+HF = ("models.backend=hf",)
+COLD = ("cold_start.cycles=4", "cold_start.learning_rate=0.01")
+EVALUATION = {"evaluation"}
+ROLLOUT = {"rollout", "evaluation"}
+UPDATE = {"update"}
+TRAINING = {"cold_start", "update"}
+STATE = {"student", "cold_start", "rollout", "score", "update"}
+
+CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
+    # key: (overrides on both sides, another value, the specs that it changes)
+    "run.mode": ((), "sft", {"cold_start", "rollout", "update"}),
+    "run.seed": (COLD, "5", STATE),
+    "models.backend": ((), "hf", {"traces", "teacher", "student"}),
+    "models.student.model_id": (HF, "x", {"traces", "student"}),
+    "models.student.revision": (HF, "x", {"traces", "student"}),
+    "models.student.dtype": (HF, "bfloat16", {"student"}),
+    "models.student.attn_implementation": (HF, "eager", {"student"}),
+    "models.student.toy.hidden_size": ((), "32", {"student"}),
+    "models.student.toy.num_layers": ((), "3", {"student"}),
+    "models.student.toy.num_heads": ((), "2", {"student"}),
+    "models.student.toy.intermediate_size": ((), "64", {"student"}),
+    "models.student.toy.max_position_embeddings": ((), "2048", {"student"}),
+    "models.student.lora.enabled": (HF, "false", {"student"}),
+    "models.student.lora.r": (HF, "4", {"student"}),
+    "models.student.lora.alpha": (HF, "4", {"student"}),
+    "models.student.lora.dropout": (HF, "0.1", {"student"}),
+    "models.student.lora.target_modules": (HF, "[q_proj]", {"student"}),
+    "models.student.lora.bias": (HF, "all", {"student"}),
+    "models.teacher.model_id": (HF, "x", {"teacher"}),
+    "models.teacher.revision": (HF, "x", {"teacher"}),
+    "models.teacher.dtype": (HF, "bfloat16", {"teacher"}),
+    "models.teacher.attn_implementation": (HF, "eager", {"teacher"}),
+    "models.teacher.toy.hidden_size": ((), "32", {"teacher"}),
+    "models.teacher.toy.num_layers": ((), "3", {"teacher"}),
+    "models.teacher.toy.num_heads": ((), "2", {"teacher"}),
+    "models.teacher.toy.intermediate_size": ((), "64", {"teacher"}),
+    "models.teacher.toy.max_position_embeddings": ((), "2048", {"teacher"}),
+    "models.teacher.mode": ((), "privileged_context", {"score"}),
+    "models.teacher.toy_teacher_seed": ((), "5", {"teacher"}),
+    "models.teacher.toy_pretrain_steps": ((), "5", {"teacher"}),
+    "models.teacher.toy_pretrain_lr": ((), "0.5", {"teacher"}),
+    "models.teacher.toy_pretrain_batch_size": ((), "5", {"teacher"}),
+    "environment.params": ((), "compact", {"splits", "traces", "rollout", "evaluation"}),
+    "environment.train_tasks": ((), "65", {"splits"}),
+    "environment.eval_tasks": ((), "33", {"splits", "evaluation"}),
+    "environment.test_tasks": ((), "33", {"splits"}),
+    "environment.split_seed": ((), "8", {"splits"}),
+    "environment.difficulty": ((), "hard", {"splits"}),
+    "rollout.max_turns": ((), "5", {"traces", *ROLLOUT}),
+    "rollout.max_new_tokens_per_turn": ((), "65", ROLLOUT),
+    "rollout.max_total_tokens": ((), "700", ROLLOUT),
+    "rollout.temperature": ((), "0.5", {"rollout"}),
+    "rollout.top_p": ((), "0.5", {"rollout"}),
+    "rollout.top_k": ((), "5", {"rollout"}),
+    "rollout.max_parse_errors": ((), "3", ROLLOUT),
+    "rollout.max_repeated_calls": ((), "3", ROLLOUT),
+    "selection.selector": (COLD, "hybrid", {"cold_start", "score"}),
+    "selection.ratio": ((*COLD, "selection.selector=hybrid"), "0.5", {"cold_start", "score"}),
+    "selection.max_positions_per_trajectory": (COLD, "5", {"cold_start", "score"}),
+    "selection.critical_weight": (COLD, "5", {"cold_start", "score"}),
+    "selection.other_weight": (COLD, "5", {"cold_start", "score"}),
+    "loss.mode": ((), "exact_full_vocab", {"score", "update"}),
+    "loss.aggregation": (COLD, "token-mean", TRAINING),
+    "loss.divergence": ((), "forward_kl", UPDATE),
+    "loss.temperature": ((), "2", {"score", "update"}),
+    "loss.scale_by_temperature_squared": ((), "false", UPDATE),
+    "loss.top_k": ((), "5", {"score"}),
+    "loss.jsd_beta": (("loss.divergence=jsd",), "0.3", UPDATE),
+    "loss.tail_epsilon": ((), "1e-6", UPDATE),
+    "loss.sampled_token_nll_weight": ((), "0.5", UPDATE),
+    "cold_start.cycles": (COLD, "5", {"cold_start"}),
+    "cold_start.rollouts_per_cycle": (COLD, "5", {"cold_start"}),
+    "cold_start.learning_rate": (COLD, "0.5", {"cold_start"}),
+    "cold_start.lr_schedule": (COLD, "linear", {"cold_start"}),
+    "cold_start.warmup_steps": (COLD, "1", {"cold_start"}),
+    "train.cycles": ((), "5", UPDATE),
+    "train.rollouts_per_cycle": (COLD, "4", {"cold_start", "rollout"}),
+    "train.gradient_accumulation_steps": (COLD, "9", {"teacher", *TRAINING}),
+    "train.opd_freshness": ((), "replay", UPDATE),
+    "train.learning_rate": (COLD, "0.5", UPDATE),
+    "train.weight_decay": (COLD, "0.5", TRAINING),
+    "train.max_grad_norm": (COLD, "0.5", TRAINING),
+    "train.warmup_steps": ((), "1", UPDATE),
+    "train.lr_schedule": ((), "cosine", UPDATE),
+    "train.adam_beta1": (COLD, "0.5", TRAINING),
+    "train.adam_beta2": (COLD, "0.5", TRAINING),
+    "train.adam_eps": (COLD, "1e-6", TRAINING),
+    "train.sft_warmup_cycles": ((), "1", {"cold_start", "rollout", "update"}),
+    "eval.enabled": ((), "false", EVALUATION),
+    "eval.tasks": ((), "5", EVALUATION),
+    "eval.task_offset": ((), "5", EVALUATION),
+    "eval.split": ((), "train", EVALUATION),
+    "eval.temperature": ((), "0.5", EVALUATION),
+    "eval.max_turns": ((), "5", EVALUATION),
+    "eval.seed": (("eval.temperature=1",), "5", EVALUATION),
+    "report.enabled": ((), "false", set()),
+    "report.max_trajectories": ((), "6", set()),
+    "report.max_tokens_per_trajectory": ((), "6", set()),
+}
+
+IN_NO_SPEC = {
+    "schema_version": "a version of the keys",
+    "run.deterministic": "kernels are always deterministic",
+    "models.student.prepare_kbit_training": "quantisation is not built",
+    "models.teacher.prepare_kbit_training": "quantisation is not built",
+    "environment.name": "one environment is built",
+    "eval.baseline_enabled": "decides which evaluations a flow asks for",
+    "train.eval_every_cycles": "decides which evaluations a flow asks for",
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_editing_a_key_changes_exactly_the_steps_that_read_it(minimal, changed, key):
+    given, value, expected = CHANGES[key]
+    name = "environment.params.prompt_style" if key == "environment.params" else key
+    left = load_text(minimal, given).recipe
+    right = load_text(minimal, (*given, f"{name}={value}")).recipe
+    assert left != right
+    assert changed(left, right) == expected
+
+
+def test_every_identity_key_is_read_by_a_step_or_named_here():
+    unbuilt = tuple(row.key for row in UNBUILT if row.values is None)
+    planned = ("models.reference", "source", "offline_kd", "selection.gate", *unbuilt)
+    verl = ("loss.log_prob", "loss.loss_max", "loss.clip", "loss.policy", "loss.estimator")
+    refused = tuple(row.key for row in UNBUILT)
+    open_keys = {
+        key
+        for key in recipe_keys()
+        if not key.startswith((*planned, *verl)) and not (key in refused and key not in CHANGES)
+    }
+    assert open_keys == {*CHANGES, *IN_NO_SPEC}
+
+
+def test_changing_the_evaluation_changes_no_other_step(accepted, changed):
+    keys = ("eval.tasks=12", "eval.split=test", "eval.temperature=1", "eval.seed=3")
+    assert changed(accepted().recipe, accepted(*keys).recipe) == {"evaluation"}
+
+
+def test_changing_the_divergence_changes_only_the_update(accepted, changed):
+    for divergence in ("forward_kl", "jsd"):
+        other = accepted(f"loss.divergence={divergence}").recipe
+        assert changed(accepted().recipe, other) == {"update"}
+
+
+def test_teachers_mode_is_no_part_of_its_weights(accepted, changed):
+    other = accepted("models.teacher.mode=privileged_context").recipe
+    assert changed(accepted().recipe, other) == {"score"}
+
+
+@pytest.mark.parametrize("overrides", [(), COLD, HF, ("models.teacher.mode=privileged_context",)])
+def test_specs_survive_strict_json(accepted, overrides):
+    recipe = accepted(*overrides, "environment.params.prompt_style=compact").recipe
+    built = [
+        *(make(recipe) for make in (steps.splits_spec, steps.traces_spec, steps.teacher_spec)),
+        *(make(recipe) for make in (steps.student_spec, steps.score_spec, steps.report_spec)),
+        *(make(recipe) for make in (steps.cold_start_spec, steps.evaluation_spec)),
+        *(make(recipe, 3) for make in (steps.rollout_spec, steps.update_spec)),
+    ]
+    for spec in filter(None, built):
+        text = json.dumps(spec.model_dump(mode="json"), allow_nan=False)
+        assert type(spec).model_validate(json.loads(text)) == spec
+
+
+def test_every_field_of_a_spec_is_explained():
+    classes = [each for each in Spec.__subclasses__() if each.__module__.startswith("core.recipe")]
+    assert len(classes) == 19
+    silent = [
+        f"{each.__name__}.{name}"
+        for each in classes
+        for name, field in each.model_fields.items()
+        if not field.description
+    ]
+    assert silent == []
