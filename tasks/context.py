@@ -48,4 +48,4 @@ class StepContext:
         from core.models.building import Placement
 
         device = "cuda" if uses_cuda(self.runtime) else "cpu"
-        return Placement(device=device, paths=self.runtime.model_paths)
+        return Placement(device, self.runtime.model_paths, self.runtime.threads)

@@ -102,7 +102,7 @@ def build_model(
         spec: Architecture or pretrained weights, and arithmetic.
         placement: Device and directories.
         seed: Of weights that are not pretrained: a toy's all, an adapter's matrices.
-        lora: Adapter to train; None freezes pretrained weights.
+        lora: Adapter to train; a disabled one trains every pretrained weight, None freezes them.
 
     Raises:
         ModelSourceError: Its files are missing or unusable.
@@ -115,6 +115,7 @@ def build_model(
     assert spec.model_id is not None, "a Hugging Face model has an id"
     return HFBackend(
         placement.directory(spec.model_id),
+        tokenizer_path=placement.directory(spec.tokenizer.tokenizer_id or spec.model_id),
         dtype=spec.dtype,
         attn_implementation=spec.attn_implementation or "sdpa",
         device=placement.device,

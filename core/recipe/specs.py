@@ -121,7 +121,8 @@ class StudentSpec(Spec):
     model: ModelSpec
     """Architecture or pretrained weights."""
     lora: Lora | None
-    """Adapter that is trained; null trains every weight."""
+    """Adapter of pretrained weights; a disabled one trains every weight, null none of them. Null
+    for the toy backend, which always trains every weight."""
     seed: int
     """Run seed: initial weights that are not pretrained."""
 

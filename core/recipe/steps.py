@@ -8,6 +8,7 @@ from core.recipe.schedule import (
     shared_schedule,
     steps_per_cycle,
 )
+from core.recipe.schema.adapters import Lora
 from core.recipe.schema.models import Model
 from core.recipe.specs import (
     EnvironmentSpec,
@@ -99,12 +100,16 @@ def teacher_spec(recipe: Recipe) -> TeacherSpec:
 
 
 def student_spec(recipe: Recipe) -> StudentSpec:
-    """Return what the untrained student depends on."""
+    """Return what the untrained student depends on.
+
+    A disabled adapter means that every weight is trained, and then its other settings mean nothing.
+    """
     lora = recipe.models.student.lora
-    adapted = recipe.models.backend == "hf" and lora.enabled
+    pretrained = recipe.models.backend == "hf"
+    trained = lora if lora.enabled else Lora(enabled=False)
     return StudentSpec(
         model=model_spec(recipe, recipe.models.student),
-        lora=lora if adapted else None,
+        lora=trained if pretrained else None,
         seed=recipe.run.seed,
     )
 
