@@ -20,8 +20,9 @@ from torch.nn.functional import cross_entropy
 
 from core.losses.buckets import bucket_entropy
 from core.losses.divergence import at_temperature, entropy
+from core.losses.options import ObjectiveOptions
 from core.losses.reduction import safe_denominator, weighted_mean
-from core.losses.registry import Objective, ObjectiveOptions, objective_for
+from core.losses.registry import Objective, objective_for
 from core.losses.targets import (
     BucketTargets,
     ExactTargets,

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from core.losses.buckets import TAIL_EPSILON, bucket_entropy, paired_categories
+from core.losses.buckets import bucket_entropy, paired_categories
 from core.losses.divergence import (
     check_teacher_weight,
     entropy,
@@ -20,6 +20,7 @@ from core.losses.divergence import (
     kl_from_log_probs,
     paired_log_probs,
 )
+from core.losses.laws import Laws
 from core.losses.mixing import (
     adaptive_kl,
     entropy_aware_kl,
@@ -27,61 +28,14 @@ from core.losses.mixing import (
     skew_forward_kl,
     skew_reverse_kl,
 )
+from core.losses.options import ObjectiveOptions
 from core.losses.sampled import clipped_surrogate, sampled_log_probs
 from core.losses.targets import BucketTargets, LogitTargets, SampledTargets
 from core.losses.truncated import truncated_forward_kl
 from core.losses.union import paired_union_categories
 
-
-@dataclass(frozen=True)
-class ObjectiveOptions:
-    """Numbers that objectives read; each reads its own and ignores the others."""
-
-    temperature: float = 1.0
-    """Loss temperature τ: divides teacher's and student's logits. Not the sampling temperature."""
-    scale_by_temperature_squared: bool = True
-    """Multiply a divergence by τ²."""
-    teacher_weight: float = 0.5
-    """w of the Jensen–Shannon mixture M = w·teacher + (1−w)·student."""
-    tail_epsilon: float = TAIL_EPSILON
-    """Smallest probability of a tail bucket."""
-    union_top_k: int | None = None
-    """Reduce full logits to the union of both sides' k most probable tokens, plus a tail."""
-    skew: float = 0.1
-    """α of the skewed KLs."""
-    head_mass: float = 0.5
-    """μ of adaptive KL."""
-    entropy_threshold: float = 0.8
-    """Nats of teacher entropy above which entropy-aware KL adds the forward direction."""
-    log_prob_min_clamp: float | None = None
-    """verl: floor of log-probabilities in ``forward_kl_topk``."""
-    loss_max_clamp: float | None = None
-    """verl: ceiling of ``forward_kl_topk``, bound of the advantage in ``verl_pg_k1``."""
-    clip_ratio_low: float = 0.2
-    """Lower PPO clip."""
-    clip_ratio_high: float = 0.2
-    """Upper PPO clip."""
-    clip_ratio_c: float = 3.0
-    """Dual clip."""
-
-
 Evaluate = Callable[[Any, Tensor, ObjectiveOptions], Tensor]
 OnLogProbs = Callable[[Tensor, Tensor, ObjectiveOptions], Tensor]
-
-
-@dataclass(frozen=True)
-class Laws:
-    """What holds beyond finiteness, split invariance and parity, which are always tested."""
-
-    zero_at_identity: bool = True
-    """The value vanishes where student, teacher and sampler are one."""
-    flat_at_identity: bool = True
-    """So does the gradient."""
-    non_negative: bool = True
-    upper_bound: Callable[[ObjectiveOptions], float] | None = None
-    """Largest value in nats before the τ² factor; None where there is none."""
-    gradient_is_of_the_value: bool = True
-    """False where a factor or clip is a constant for the gradient by definition."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.losses.divergence import EXCLUDED, jointly_excluded
 from core.losses.support import split_support
 from core.losses.targets import BucketTargets
 
@@ -51,12 +52,17 @@ def truncated_forward_kl(
         ``[N]`` nats, and diagnostics.
 
     Raises:
-        ValueError: Targets at another temperature, or a clamp of the wrong sign.
+        ValueError: Targets at another temperature, a clamp of the wrong sign, or −inf on one side
+            only.
     """
     _check(targets, log_prob_min_clamp, loss_max_clamp)
     student_NK, _ = split_support(student_logits_NV, targets.support_ids_NK, 1.0)
     dtype = torch.promote_types(student_NK.dtype, targets.support_logprobs_NK.dtype)
     teacher_NK, student_NK = targets.support_logprobs_NK.to(dtype), student_NK.to(dtype)
+    excluded_NK = jointly_excluded(teacher_NK, student_NK)
+    if excluded_NK is not None:
+        teacher_NK = teacher_NK.masked_fill(excluded_NK, EXCLUDED)
+        student_NK = student_NK.masked_fill(excluded_NK, EXCLUDED)
     masses = teacher_NK.exp().sum(-1), student_NK.detach().exp().sum(-1)
     if log_prob_min_clamp is not None:
         teacher_NK = teacher_NK.clamp(min=log_prob_min_clamp)
