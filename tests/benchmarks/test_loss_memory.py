@@ -1,4 +1,4 @@
-"""Memory and time of exact reverse KL at a real vocabulary; `pytest tests/benchmarks -s` shows them.
+"""Memory and time of exact reverse KL at a real vocabulary; run with ``-s`` to see the figures.
 
 The bound is 1.3 × (2·chunk·V + 3·N·H) floats: teacher's and student's logits of one chunk, and the
 hidden states with their gradient. Allocations are counted by torch's own profiler, so neither the
