@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -97,16 +97,24 @@ def stop(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def stop_strays(directory: Path) -> int:
-    """Stop what daemons of a directory left running when they died themselves.
+def stop_strays(directory: Path, spared: int | None = None) -> int:
+    """Stop what belongs to a directory of daemons without being one: their children, or orphans.
 
-    Found by the environment that it inherited, where the system shows it (``/proc``).
+    Found by the environment that they inherited, where the system shows it (``/proc``).
+
+    Args:
+        directory: Where the daemons' files are.
+        spared: Process number of a daemon that must go on.
 
     Returns:
         Number of processes found.
     """
-    found = strays(directory)
-    _end(lambda: strays(directory))
+
+    def find() -> list[int]:
+        return [pid for pid in strays(directory) if pid != spared]
+
+    found = find()
+    _end(find)
     return len(found)
 
 
@@ -124,7 +132,7 @@ def _carries(entry: Path, mark: bytes) -> bool:
         return False
 
 
-def _end(targets: Any) -> None:
+def _end(targets: Callable[[], list[int]]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         for target in targets():
             with suppress(ProcessLookupError, PermissionError):

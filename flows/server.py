@@ -13,11 +13,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from core.errors import ServerError
 from flows import daemons
@@ -27,9 +28,9 @@ HOST = "127.0.0.1"
 BACKLOG = 512
 START_S = 180.0
 """Seconds for a server to start; the first start of a home migrates its database."""
-ANSWER_S = 10.0
-"""Seconds for a running server to answer."""
 STOP_S = 5.0
+"""Seconds for a server to stop, and for the last events to be sent."""
+EMBEDDED_LOG = "embedded.log"
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -65,9 +66,12 @@ def server(home: Path | None = None) -> Iterator[str]:
     """
     home = (home or prefect_home()).absolute()
     running = running_server(home)
-    source = embedded(home) if running is None else _running(home, running)
-    with source as url, in_process():
-        yield url
+    source = embedded(home) if running is None else nullcontext(running)
+    with source as url, activated(home, url):
+        _import_prefect()
+        wait_until_up(url, START_S, home / EMBEDDED_LOG)
+        with in_process():
+            yield url
 
 
 def running_server(home: Path) -> str | None:
@@ -85,8 +89,9 @@ def running_server(home: Path) -> str | None:
             "installed",
             "Run `opd down`, then `opd up`.",
         )
-    wait_until_up(known["port"], START_S if known.get("fresh") else ANSWER_S)
-    return api_url(known["port"])
+    url = api_url(known["port"])
+    wait_until_up(url, START_S, server_file(home).with_suffix(".log"))
+    return url
 
 
 def server_file(home: Path) -> Path:
@@ -100,40 +105,32 @@ def api_url(port: int) -> str:
 
 
 @contextmanager
-def _running(home: Path, url: str) -> Iterator[str]:
-    with activated(home, url):
-        yield url
-
-
-@contextmanager
 def embedded(home: Path) -> Iterator[str]:
-    """Run a server of our own on a free port; it ends with this process, however that ends.
+    """Start a server of our own on a free port; it ends with this process, however that ends.
+
+    Yields:
+        URL of its API, which accepts connections at once and answers when the server is up.
 
     Raises:
-        ServerError: It does not start.
+        ServerError: The home cannot be created.
     """
     make_home(home)
     listener = bind(0)
-    port = listener.getsockname()[1]
-    child = environment(home, api_url(port)) | _quiet_services()
-    log = home / "embedded.log"
-    with log.open("ab") as output:
+    url = api_url(listener.getsockname()[1])
+    with (home / EMBEDDED_LOG).open("ab") as log:
         process = subprocess.Popen(
             [*command(listener), "--tied"],
-            env=child,
+            env=environment(home, url) | _quiet_services(),
             stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
+            stdout=log,
+            stderr=log,
             pass_fds=[listener.fileno()],
             # Ctrl-C is for the flow; the server must still record how it ended.
             start_new_session=True,
         )
     listener.close()
     try:
-        with activated(home, api_url(port)):
-            _import_prefect()
-            wait_until_up(port, START_S, log)
-            yield api_url(port)
+        yield url
     finally:
         _stop(process)
 
@@ -183,13 +180,18 @@ def command(listener: socket.socket) -> list[str]:
     return [sys.executable, "-c", code, "--socket", str(listener.fileno())]
 
 
-def wait_until_up(port: int, seconds: float, log: Path | None = None) -> None:
+def wait_until_up(url: str, seconds: float, log: Path) -> None:
     """Wait for a server that listens already to answer.
+
+    Args:
+        url: Its API.
+        seconds: How long it may take.
+        log: Where it says why it does not.
 
     Raises:
         ServerError: It ended or did not answer in time.
     """
-    connection = HTTPConnection(HOST, port, timeout=seconds)
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=seconds)
     try:
         connection.request("GET", "/api/health")
         healthy = connection.getresponse().status == 200
@@ -198,9 +200,8 @@ def wait_until_up(port: int, seconds: float, log: Path | None = None) -> None:
     finally:
         connection.close()
     if not healthy:
-        where = f"see {log}" if log else f"it has port {port}"
         raise ServerError(
-            f"the Prefect server does not answer ({where})",
+            f"the Prefect server at {url} does not answer; its log is {log}",
             "Run `opd down`, then the same command again.",
         )
 
@@ -208,11 +209,17 @@ def wait_until_up(port: int, seconds: float, log: Path | None = None) -> None:
 @contextmanager
 def in_process() -> Iterator[None]:
     """Settings that only hold for flows run by this process: no heartbeat, a quiet terminal."""
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.context import SettingsContext, root_settings_context
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 
+    root = root_settings_context()
     # The heartbeat's thread is joined at the end of a flow and sleeps a second at a time.
-    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}), _quiet_loggers():
-        yield
+    settings = root.settings.copy_with_update(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
+    with SettingsContext(profile=root.profile, settings=settings), _quiet_loggers():
+        try:
+            yield
+        finally:
+            flush()
 
 
 @contextmanager
@@ -242,7 +249,6 @@ def _quiet_services() -> dict[str, str]:
 
 
 def _stop(process: subprocess.Popen[Any]) -> None:
-    _flush()
     process.terminate()
     try:
         process.wait(STOP_S)
@@ -253,10 +259,8 @@ def _stop(process: subprocess.Popen[Any]) -> None:
         process.stdin.close()
 
 
-def _flush() -> None:
-    """Send the events and logs that are still on their way."""
-    if "prefect.main" not in sys.modules:
-        return
+def flush() -> None:
+    """Send the events and logs of this process that are still on their way."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 

@@ -104,12 +104,16 @@ def down(home: Path | None = None) -> str:
         What was stopped, for a person.
     """
     home = _place(home)
-    files = [*(_worker_file(home, pool) for pool in WORKERS), server_file(home)]
-    living = [file.stem for file in files if daemons.read(file)]
-    for file in files:  # the server last: workers tell it how their flow runs ended
+    workers, server = [_worker_file(home, pool) for pool in WORKERS], server_file(home)
+    stopped = [file.stem for file in (*workers, server) if daemons.read(file)]
+    for file in workers:
         daemons.stop(file)
-    strays = daemons.stop_strays(home / "run")
-    stopped = living + ([f"{strays} left-over processes"] if strays else [])
+    # The server goes last: whatever ends before it can still tell it how.
+    known = daemons.read(server)
+    strays = daemons.stop_strays(home / "run", spared=known["pid"] if known else None)
+    daemons.stop(server)
+    if strays:
+        stopped.append(f"{strays} flow run{'s' * (strays > 1)}")
     return f"stopped {', '.join(stopped)}" if stopped else "nothing was running"
 
 
@@ -147,8 +151,9 @@ def _start_server(home: Path, port: int) -> str:
     settings = environment(home, api_url(port))
     daemons.start(server_file(home), command(listener), settings, facts, [listener.fileno()])
     listener.close()
-    wait_until_up(port, START_S, server_file(home).with_suffix(".log"))
-    return api_url(port)
+    url = api_url(port)
+    wait_until_up(url, START_S, server_file(home).with_suffix(".log"))
+    return url
 
 
 def _start_worker(home: Path, url: str, root: Path, pool: str, limit: int) -> None:
