@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from core.recipe import steps
 from core.recipe.recipe import Recipe
+from core.recipe.schedule import num_cycles
 from tasks.caching import Step
 from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
@@ -22,7 +23,7 @@ from tasks.write_report import write_report
 Ref = Any
 """An ``ArtifactRef`` where steps run; while planning, also a step whose bytes are not known."""
 
-BEFORE, COLD, LAST = "before cold start", "after cold start", "after OPD"
+BEFORE, COLD, SFT, LAST = "before cold start", "after cold start", "after SFT", "after OPD"
 
 
 class Call(Protocol):
@@ -52,7 +53,7 @@ def run_graph(recipe: Recipe, call: Call) -> RunRefs:
     run = RunRefs()
     _prepare(recipe, call, run)
     _start(recipe, call, run)
-    for cycle in range(recipe.train.cycles):
+    for cycle in range(num_cycles(recipe)):
         _cycle(recipe, call, run, cycle)
     report = steps.report_spec(recipe)
     if report is not None:
@@ -93,8 +94,8 @@ def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
     if cold is not None:
         run.student = call(cold_start, cold, name=seed, student=run.student, traces=run.traces)
         run.parts["cold_start"] = run.student
-        if recipe.eval.baseline_enabled or recipe.train.cycles == 0:
-            _evaluate(recipe, call, run, COLD, 0)
+        if recipe.eval.baseline_enabled or num_cycles(recipe) == 0:
+            _evaluate(recipe, call, run, SFT if recipe.run.mode == "sft" else COLD, 0)
 
 
 def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
@@ -129,7 +130,7 @@ def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
         f"student_{cycle:04d}": run.student,
     }
     done, every = cycle + 1, recipe.train.eval_every_cycles
-    if done == recipe.train.cycles:
+    if done == num_cycles(recipe):
         _evaluate(recipe, call, run, LAST, done)
     elif every and done % every == 0:
         _evaluate(recipe, call, run, f"cycle {done}", done)

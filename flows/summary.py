@@ -4,6 +4,7 @@ from typing import Any
 
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
+from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
 from flows.graph import RunRefs
 from tasks.caching import open_store
@@ -19,7 +20,7 @@ def summarise_run(
         if role.startswith("evaluation_"):
             done = int(role.removeprefix("evaluation_")) - 1
             rate = store.record(ref).metrics["success_rate"]
-            success[stage_name(done, recipe.train.cycles)] = rate
+            success[stage_name(done, num_cycles(recipe), recipe.run.mode)] = rate
     report = store.path(run.report) / "report.html" if run.report is not None else None
     return {
         "mode": recipe.run.mode,

@@ -5,10 +5,6 @@ from typing import Any
 from core.artifacts.codec import write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.training_specs import ColdStartSpec
-from core.training.opening import open_weights, read_model, write_model
-from core.training.state import load_state
-from core.training.supervised import cold_start_plan, examples_of, fit, weights_only
-from core.trajectory.io import read_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -17,6 +13,11 @@ def cold_start(
     context: StepContext, spec: ColdStartSpec, student: ArtifactRef, traces: ArtifactRef
 ) -> dict[str, Any]:
     """Write the state that the first on-policy cycle starts from, and a row per step."""
+    from core.training.opening import open_weights, read_model, write_model
+    from core.training.state import load_state
+    from core.training.supervised import cold_start_plan, examples_of, fit, weights_only
+    from core.trajectory.io import read_trajectories
+
     origin = context.path(student)
     resident = open_weights("student", origin, context.placement)
     examples = examples_of(

@@ -1,12 +1,7 @@
 """Traces: what the oracle does on every training task, tokenised like the student's episodes."""
 
 from core.artifacts.record import ArtifactRef
-from core.environments.registry import make_environment
-from core.environments.task_file import read_tasks
-from core.models.building import build_tokenizer
 from core.recipe.specs import TracesSpec
-from core.rollout.oracle import oracle_trajectory
-from core.trajectory.io import write_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -15,6 +10,12 @@ def collect_oracle_traces(
     context: StepContext, spec: TracesSpec, splits: ArtifactRef
 ) -> dict[str, int]:
     """Write ``trajectories.jsonl``, one oracle episode per task of the split."""
+    from core.environments.registry import make_environment
+    from core.environments.task_file import read_tasks
+    from core.models.building import build_tokenizer
+    from core.rollout.oracle import oracle_trajectory
+    from core.trajectory.io import write_trajectories
+
     tokenizer = build_tokenizer(spec.tokenizer, context.placement)
     environment = make_environment(spec.environment.name, **spec.environment.params)
     tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")

@@ -4,15 +4,7 @@ from typing import Any
 
 from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
-from core.environments.registry import make_environment
-from core.environments.task_file import read_tasks
-from core.evaluation.evaluate import evaluate, evaluation_slice
-from core.evaluation.metrics import outcomes
 from core.recipe.specs import EvaluationSpec
-from core.rollout.limits import EpisodeLimits, SamplingSpec
-from core.training.opening import open_weights
-from core.training.state import read_summary
-from core.trajectory.io import write_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -21,6 +13,15 @@ def evaluate_student(
     context: StepContext, spec: EvaluationSpec, student: ArtifactRef, splits: ArtifactRef
 ) -> dict[str, Any]:
     """Write ``eval.json``, one row per task in it, and ``eval_trajectories.jsonl``."""
+    from core.environments.registry import make_environment
+    from core.environments.task_file import read_tasks
+    from core.evaluation.evaluate import evaluate, evaluation_slice
+    from core.evaluation.metrics import outcomes
+    from core.rollout.limits import EpisodeLimits, SamplingSpec
+    from core.training.opening import open_weights
+    from core.training.state import read_summary
+    from core.trajectory.io import write_trajectories
+
     origin = context.path(student)
     tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")
     digest, counters = read_summary(origin)

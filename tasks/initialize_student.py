@@ -1,14 +1,15 @@
 """The student before any training of ours: version 0 of its state."""
 
 from core.recipe.specs import StudentSpec
-from core.training.opening import open_model, write_model
-from core.training.state import initial_state
 from tasks.caching import StepContext, step
 
 
 @step(kind="student", version="1", gpu=True)
 def initialize_student(context: StepContext, spec: StudentSpec) -> dict[str, int]:
     """Write the initial state and the description of its model."""
+    from core.training.opening import open_model, write_model
+    from core.training.state import initial_state
+
     resident = open_model("student", spec, context.placement, fresh=True)
     state = initial_state(resident.backend)
     state.save(context.out)

@@ -5,10 +5,6 @@ from typing import Any
 from core.artifacts.codec import write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.specs import StudentSpec, TeacherSpec, ToyFitSpec
-from core.training.opening import open_model, write_model
-from core.training.state import initial_state
-from core.training.supervised import examples_of, fit, toy_fit_plan, weights_only
-from core.trajectory.io import read_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -17,6 +13,8 @@ def prepare_teacher(
     context: StepContext, spec: TeacherSpec, traces: ArtifactRef | None = None
 ) -> dict[str, Any]:
     """Write the description of the teacher's model and, where it was fitted, its weights."""
+    from core.training.opening import write_model
+
     seed = spec.fit.seed if spec.fit is not None else 0
     description = StudentSpec(model=spec.model, lora=None, seed=seed)
     write_model(context.out, description)
@@ -28,6 +26,11 @@ def prepare_teacher(
 def _fit(
     context: StepContext, description: StudentSpec, spec: ToyFitSpec, traces: ArtifactRef
 ) -> dict[str, Any]:
+    from core.training.opening import open_model
+    from core.training.state import initial_state
+    from core.training.supervised import examples_of, fit, toy_fit_plan, weights_only
+    from core.trajectory.io import read_trajectories
+
     resident = open_model("teacher", description, context.placement, fresh=True)
     examples = examples_of(read_trajectories(context.path(traces) / "trajectories.jsonl"))
     with resident.changing() as backend:

@@ -5,16 +5,7 @@ from typing import Any
 
 from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
-from core.environments.registry import make_environment
-from core.environments.task_file import read_tasks
-from core.evaluation.metrics import summarise
 from core.recipe.specs import RolloutSpec
-from core.rollout.episodes import run_episodes
-from core.rollout.limits import EpisodeLimits, SamplingSpec
-from core.training.opening import open_weights
-from core.training.state import read_summary
-from core.training.supervised import task_order
-from core.trajectory.io import write_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -23,6 +14,16 @@ def sample_rollouts(
     context: StepContext, spec: RolloutSpec, student: ArtifactRef, splits: ArtifactRef
 ) -> dict[str, Any]:
     """Write ``trajectories.jsonl`` and ``stats.json``."""
+    from core.environments.registry import make_environment
+    from core.environments.task_file import read_tasks
+    from core.evaluation.metrics import summarise
+    from core.rollout.episodes import run_episodes
+    from core.rollout.limits import EpisodeLimits, SamplingSpec
+    from core.training.opening import open_weights
+    from core.training.state import read_summary
+    from core.training.supervised import task_order
+    from core.trajectory.io import write_trajectories
+
     origin = context.path(student)
     digest, counters = read_summary(origin)
     train = read_tasks(context.path(splits) / "train.jsonl")

@@ -4,14 +4,7 @@ from typing import Any
 
 from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
-from core.environments.registry import make_environment
-from core.environments.task_file import read_tasks
 from core.recipe.specs import ScoreSpec
-from core.selection.selectors import aggregate_stats, select_positions
-from core.teacher.scorer import score
-from core.teacher.views import privileged_views
-from core.training.opening import open_weights
-from core.trajectory.io import read_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -24,6 +17,14 @@ def score_rollouts(
     splits: ArtifactRef | None = None,
 ) -> dict[str, Any]:
     """Write the targets and ``selection.json``; splits are read for a teacher's hints only."""
+    from core.environments.registry import make_environment
+    from core.environments.task_file import read_tasks
+    from core.selection.selectors import aggregate_stats, select_positions
+    from core.teacher.scorer import score
+    from core.teacher.views import privileged_views
+    from core.training.opening import open_weights
+    from core.trajectory.io import read_trajectories
+
     trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
     selections = [select_positions(one, spec.selection, spec.run_seed) for one in trajectories]
     backend = open_weights("teacher", context.path(teacher), context.placement).backend

@@ -5,12 +5,6 @@ from typing import Any
 from core.artifacts.codec import write_json, write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.training_specs import UpdateSpec
-from core.teacher.targets import load_targets
-from core.training.canaries import check_canaries
-from core.training.opening import open_weights, read_model, write_model
-from core.training.state import load_state
-from core.training.update import update
-from core.trajectory.io import read_trajectories
 from tasks.caching import StepContext, step
 
 
@@ -24,6 +18,13 @@ def update_student(
     teacher: ArtifactRef,
 ) -> dict[str, Any]:
     """Write the new state, rows per optimizer step and per token, and what the canaries found."""
+    from core.teacher.targets import load_targets
+    from core.training.canaries import check_canaries
+    from core.training.opening import open_weights, read_model, write_model
+    from core.training.state import load_state
+    from core.training.update import update
+    from core.trajectory.io import read_trajectories
+
     origin = context.path(student)
     state = load_state(origin)
     trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")

@@ -1,17 +1,20 @@
-"""From a spec to a model or tokenizer in memory."""
+"""From a spec to a model or tokenizer in memory. Importing this needs no torch."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.errors import BackendError, ModelSourceError
-from core.models.backend import Backend
 from core.models.toy_tokenizer import ToyTokenizer
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import Lora
 from core.recipe.specs import ModelSpec, TokenizerSpec
 from core.trajectory.tokens import TokenCodec
+
+if TYPE_CHECKING:
+    from core.models.backend import Backend
 
 DIGEST_PREFIX = "sha256:"
 """Starts a model id that names bytes; the runtime knows where they lie."""
@@ -95,7 +98,7 @@ def build_tokenizer(spec: TokenizerSpec, placement: Placement) -> TokenCodec:
 
 def build_model(
     spec: ModelSpec, placement: Placement, *, seed: int, lora: Lora | None = None
-) -> Backend:
+) -> "Backend":
     """Return the model of a spec with its untrained or pretrained weights.
 
     Args:
@@ -124,7 +127,7 @@ def build_model(
     )
 
 
-def _build_toy(spec: ModelSpec, placement: Placement, seed: int) -> Backend:
+def _build_toy(spec: ModelSpec, placement: Placement, seed: int) -> "Backend":
     from core.models.toy import ToyBackend, ToyConfig
 
     assert spec.toy is not None, "a toy model has a size"

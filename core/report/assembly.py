@@ -56,7 +56,7 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
     """
     parts = Parts(store, refs)
     cycles = [_cycle(parts, number) for number, _ in parts.numbered("rollouts")]
-    evaluations = _evaluations(parts, len(cycles))
+    evaluations = _evaluations(parts, len(cycles), spec.mode)
     return ReportData(
         title=spec.title,
         mode=spec.mode,
@@ -73,22 +73,28 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
     )
 
 
-def _evaluations(parts: Parts, last: int) -> list[EvaluationPoint]:
+def _evaluations(parts: Parts, last: int, mode: str) -> list[EvaluationPoint]:
     points = []
     for number, role in parts.numbered("evaluation"):
         stats = read_object(parts.path(role) / "eval.json")["stats"]
         done = number - 1
-        points.append(EvaluationPoint(stage=stage_name(done, last), cycle=done, stats=stats))
+        points.append(EvaluationPoint(stage=stage_name(done, last, mode), cycle=done, stats=stats))
     return points
 
 
-def stage_name(done: int, last: int) -> str:
-    """Return what an evaluation after ``done`` cycles is called; −1 is before the cold start."""
+def stage_name(done: int, last: int, mode: str) -> str:
+    """Return what an evaluation after ``done`` of ``last`` cycles is called.
+
+    Args:
+        done: Cycles done; −1 is before any training, 0 after the supervised part.
+        last: Cycles of the run.
+        mode: ``run.mode`` of the recipe.
+    """
     if done < 0:
-        return "before cold start"
+        return "before training" if mode == "sft" else "before cold start"
     if done == 0:
-        return "after cold start"
-    return "after the last cycle" if done == last else f"after cycle {done}"
+        return "after SFT" if mode == "sft" else "after cold start"
+    return "after OPD" if done == last else f"after cycle {done}"
 
 
 def _cycle(parts: Parts, number: int) -> CyclePoint:
