@@ -15,21 +15,20 @@ from torch import Tensor
 from core.errors import AlignmentError, BackendError
 from core.losses.targets import BucketTargets, ExactTargets, Project
 from core.models.tensor_files import damaged, load_described, load_description, save_described
+from core.recipe.schema.loss import LossMode
 from core.trajectory.spans import SpanType
 
 KIND = "scored_targets"
 SCHEMA_VERSION = 1
 TENSORS, DESCRIPTION = "targets.safetensors", "targets.json"
-SPAN_TYPES = tuple(SpanType)
-
-TargetMode = Literal["exact_full_vocab", "bucketed_topk_tail"]
+SPAN_TYPES = tuple(str(kind) for kind in SpanType)
 
 
 @dataclass(frozen=True)
 class Provenance:
     """Whose opinion this is, about which student, in which arithmetic."""
 
-    mode: TargetMode
+    mode: LossMode
     """``loss.mode`` of the recipe."""
     top_k: int | None
     """Log-probabilities per position; None for exact targets."""
@@ -50,13 +49,13 @@ class Selected:
     """Selected positions of one trajectory, as slices of the whole."""
 
     trajectory_id: str
-    target_positions: list[int]
-    """Positions of the target tokens; each is predicted one position earlier."""
+    prediction_positions: list[int]
+    """Positions in the student's tokens whose logits predict the targets, ascending."""
     target_ids: list[int]
-    """Tokens at these positions."""
+    """The target tokens."""
     weights: list[float]
     """Selection weights."""
-    span_types: list[SpanType]
+    span_types: list[str]
     """Span of each target token."""
 
 
@@ -82,7 +81,7 @@ class ScoredTargets:
         """Trajectory ``i`` owns positions ``[offsets[i], offsets[i + 1])``."""
         offsets = [0]
         for entry in self.selected:
-            offsets.append(offsets[-1] + len(entry.target_positions))
+            offsets.append(offsets[-1] + len(entry.prediction_positions))
         return tuple(offsets)
 
     def gather(
@@ -125,7 +124,7 @@ class ScoredTargets:
             "schema_version": SCHEMA_VERSION,
             "provenance": asdict(self.provenance),
             "trajectories": [
-                {"trajectory_id": entry.trajectory_id, "positions": len(entry.target_positions)}
+                {"trajectory_id": entry.trajectory_id, "positions": len(entry.prediction_positions)}
                 for entry in self.selected
             ],
         }
@@ -133,7 +132,9 @@ class ScoredTargets:
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {
-            "target_positions_N": torch.tensor(self._column("target_positions"), dtype=torch.int32),
+            "prediction_positions_N": torch.tensor(
+                self._column("prediction_positions"), dtype=torch.int32
+            ),
             "target_ids_N": torch.tensor(self._column("target_ids"), dtype=torch.int32),
             "weights_N": torch.tensor(self._column("weights"), dtype=torch.float64),
             "span_types_N": torch.tensor(
@@ -178,7 +179,7 @@ def _split(
 ) -> tuple[Selected, ...]:
     columns = {
         name: tensors[name].tolist()
-        for name in ("target_positions_N", "target_ids_N", "weights_N", "span_types_N")
+        for name in ("prediction_positions_N", "target_ids_N", "weights_N", "span_types_N")
     }
     selected, start = [], 0
     for entry in trajectories:
@@ -186,7 +187,7 @@ def _split(
         selected.append(
             Selected(
                 trajectory_id=entry["trajectory_id"],
-                target_positions=columns["target_positions_N"][own],
+                prediction_positions=columns["prediction_positions_N"][own],
                 target_ids=columns["target_ids_N"][own],
                 weights=columns["weights_N"][own],
                 span_types=[SPAN_TYPES[code] for code in columns["span_types_N"][own]],

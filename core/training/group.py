@@ -20,7 +20,6 @@ from core.models.backend import Backend
 from core.models.batching import PaddedBatch, pad_batch, plan_physical
 from core.recipe.runtime import Runtime
 from core.training.memory import ChunkSize
-from core.trajectory.spans import SpanType
 
 Targets = BucketTargets | ExactTargets | None
 GatherTargets = Callable[[Sequence[int]], Targets]
@@ -33,17 +32,14 @@ class Example:
 
     trajectory_id: str
     token_ids: Sequence[int]
-    target_positions: Sequence[int]
-    """Positions of the target tokens, each predicted one position earlier."""
+    prediction_positions: Sequence[int]
+    """Positions whose logits predict the targets, ascending."""
+    target_ids: Sequence[int]
+    """The target tokens."""
     weights: Sequence[float]
     """Selection weights."""
-    span_types: Sequence[SpanType]
+    span_types: Sequence[str]
     """Span of each target token."""
-
-    @property
-    def target_ids(self) -> list[int]:
-        """Tokens at the selected positions."""
-        return [self.token_ids[j] for j in self.target_positions]
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ def prediction_batch(backend: Backend, examples: Sequence[Example]) -> PaddedBat
     """Pad examples; the selected positions are those that *predict* the targets."""
     return pad_batch(
         [example.token_ids for example in examples],
-        [[j - 1 for j in example.target_positions] for example in examples],
+        [example.prediction_positions for example in examples],
         backend.tokenizer.pad_id,
         backend.device,
     )
@@ -205,10 +201,12 @@ def _first_non_finite(output: LossOutput, weights: Sequence[float]) -> int | Non
 
 
 def _non_finite(examples: Sequence[Example], broken: int) -> NumericsError:
-    places = [(example, n) for example in examples for n in range(len(example.target_positions))]
+    places = [
+        (example, n) for example in examples for n in range(len(example.prediction_positions))
+    ]
     example, position = places[broken]
     return NumericsError(
-        f"loss or gradient is not finite at token {example.target_positions[position]} "
+        f"loss or gradient is not finite at position {example.prediction_positions[position]} "
         f"({example.span_types[position]}) of {example.trajectory_id}",
         "The step was not committed. Lower the learning rate, or look at that episode.",
     )
@@ -223,7 +221,7 @@ def _terms_by_example(
     for indices, output in zip(plan, outputs, strict=True):
         start = 0
         for index in indices:
-            own = slice(start, start + len(examples[index].target_positions))
+            own = slice(start, start + len(examples[index].prediction_positions))
             found[index] = PositionTerms(
                 objective=output.objective_N[own].cpu(),
                 divergence=_cut(output.divergence_N, own),

@@ -8,6 +8,7 @@ is touched. Sampling noise is counted, not carried, hence there is no generator 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -96,11 +97,7 @@ def load_state(directory: Path) -> StudentState:
         StoreSchemaError: A newer version of this system wrote it.
         StoreError: A file is missing, cut off, altered, or not a student state.
     """
-    document = load_description(
-        directory / STATE, KIND, SCHEMA_VERSION, {"counters", "moments_step", "digest"}
-    )
-    if set(document["counters"]) != {field.name for field in fields(Counters)}:
-        raise damaged(directory / STATE, "a counter is missing or unknown")
+    document = _describe(directory)
     tensors = load_described(directory / TRAINABLE, document)
     moments = load_described(directory / OPTIMIZER, document)
     if tensors_digest(tensors) != document["digest"]:
@@ -114,6 +111,25 @@ def load_state(directory: Path) -> StudentState:
         ),
         counters=Counters(**document["counters"]),
     )
+
+
+def read_summary(directory: Path) -> tuple[str, Counters]:
+    """Return the digest of a stored state and its counters, without reading a tensor.
+
+    Raises:
+        StoreSchemaError: A newer version of this system wrote it.
+        StoreError: Its description is missing or damaged.
+    """
+    document = _describe(directory)
+    return document["digest"], Counters(**document["counters"])
+
+
+def _describe(directory: Path) -> dict[str, Any]:
+    path = directory / STATE
+    document = load_description(path, KIND, SCHEMA_VERSION, {"counters", "moments_step", "digest"})
+    if set(document["counters"]) != {field.name for field in fields(Counters)}:
+        raise damaged(path, "a counter is missing or unknown")
+    return document
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -105,7 +105,7 @@ def loss_by_span_type(examples: Sequence[Example], group: GroupLoss) -> dict[str
             example.span_types, terms.objective.tolist(), weights, strict=True
         ):
             if weight > 0:
-                entry = sums.setdefault(str(kind), [0.0, 0.0])
+                entry = sums.setdefault(kind, [0.0, 0.0])
                 entry[0] += weight * value
                 entry[1] += weight
     return {kind: total / weight for kind, (total, weight) in sorted(sums.items())}

@@ -9,12 +9,14 @@ from typing import Any
 from core.errors import InputError
 from core.models.backend import Backend
 from core.recipe.runtime import Runtime
-from core.recipe.specs import ToyFitSpec
+from core.recipe.specs import SelectionSpec, ToyFitSpec
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
+from core.selection.selectors import select_positions
 from core.training.group import Example, Objective
 from core.training.optimizer import NO_MOMENTS, Optimizer
 from core.training.state import StudentState, copy_trainable
 from core.training.step import Stepper
+from core.trajectory.alignment import align
 from core.trajectory.trajectory import Trajectory
 
 TOY_FIT_WARMUP_SHARE = 0.05
@@ -131,18 +133,34 @@ def fit(
     return SupervisedResult(_advanced(state, backend, optimizer, plan, stepper.taken), rows)
 
 
-def examples_of(trajectories: Sequence[Trajectory]) -> list[Example]:
-    """Return every token of the assistant's turns as a position of weight 1."""
-    return [
-        Example(
-            trajectory_id=trajectory.trajectory_id,
-            token_ids=trajectory.token_ids,
-            target_positions=(positions := trajectory.target_positions()),
-            weights=[1.0] * len(positions),
-            span_types=[trajectory.span_types[j] for j in positions],
-        )
-        for trajectory in trajectories
-    ]
+def examples_of(
+    trajectories: Sequence[Trajectory], selection: SelectionSpec | None = None, seed: int = 0
+) -> list[Example]:
+    """Return traces with the positions that are trained.
+
+    Args:
+        trajectories: Oracle traces.
+        selection: Which of the assistant's tokens count; None trains all with weight 1.
+        seed: Run seed, for selectors that sample.
+    """
+    return [_example(trajectory, selection, seed) for trajectory in trajectories]
+
+
+def _example(trajectory: Trajectory, selection: SelectionSpec | None, seed: int) -> Example:
+    positions = trajectory.target_positions()
+    weights = [1.0] * len(positions)
+    if selection is not None:
+        chosen = select_positions(trajectory, selection, seed)
+        positions, weights = list(chosen.positions), list(chosen.weights)
+    aligned = align(trajectory, positions, weights)
+    return Example(
+        trajectory_id=trajectory.trajectory_id,
+        token_ids=trajectory.token_ids,
+        prediction_positions=aligned.student_prediction_positions,
+        target_ids=aligned.target_token_ids,
+        weights=aligned.token_weights,
+        span_types=aligned.span_types,
+    )
 
 
 def weights_only(state: StudentState) -> StudentState:

@@ -1,0 +1,189 @@
+"""Self-tests before the first update of a run: does this training signal come from this teacher?
+
+Most silent failures of distillation leave the loss falling: teacher data dropped, the wrong
+variable used, a teacher built from the live student, a trainable base model. Each of these trips
+one of four checks here, on the first real batch and without moving a parameter.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from core.errors import CanaryError
+from core.losses.buckets import top_k_targets
+from core.losses.registry import objective_for
+from core.losses.targets import BucketTargets, ExactTargets, LogitTargets
+from core.models.backend import Backend
+from core.models.tensor_files import tensors_digest
+from core.recipe.runtime import Runtime
+from core.recipe.training_specs import UpdateSpec
+from core.teacher.targets import ScoredTargets
+from core.training.group import (
+    Example,
+    GatherTargets,
+    GroupLoss,
+    Objective,
+    accumulate,
+    clear_gradients,
+    prediction_batch,
+)
+from core.training.memory import ChunkSize
+from core.training.state import StudentState
+from core.training.update import check_targets, group_targets, objective_of, paired_examples
+from core.trajectory.trajectory import Trajectory
+
+MAX_TRAJECTORIES = 8
+IDENTITY_TOLERANCE = 1e-5
+"""Largest divergence, nats, of a model from itself: rounding of a float32 softmax."""
+LOSS_DIFFERENCE = 1e-6
+"""Smallest change of the loss, nats, that counts as one."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What the checks share."""
+
+    backend: Backend
+    examples: Sequence[Example]
+    objective: Objective
+    runtime: Runtime
+
+    def loss(self, gather: GatherTargets) -> tuple[GroupLoss, dict[str, float]]:
+        """Return the loss against some targets and the gradient norm of each parameter."""
+        runtime = self.runtime
+        chunk = ChunkSize(runtime.chunk_size, runtime.oom_retries, runtime.min_chunk_size)
+        group = accumulate(self.backend, self.examples, gather, self.objective, runtime, chunk)
+        norms = {
+            name: 0.0 if p.grad is None else float(p.grad.norm())
+            for name, p in self.backend.trainable().items()
+        }
+        clear_gradients(self.backend)
+        return group, norms
+
+
+def check_canaries(
+    backend: Backend,
+    state: StudentState,
+    trajectories: Sequence[Trajectory],
+    scored: ScoredTargets,
+    spec: UpdateSpec,
+    runtime: Runtime,
+    *,
+    teacher: Backend | None = None,
+) -> dict[str, Any]:
+    """Run the checks on the first trajectories with a selected position; nothing is changed.
+
+    Args:
+        backend: The student; it is left with the weights of ``state``.
+        state: Its state.
+        trajectories: Its episodes.
+        scored: What the teacher said about them.
+        spec: The update that will follow.
+        runtime: Physical sizes.
+        teacher: The model that scored; exact targets need its head.
+
+    Returns:
+        What was measured, for the report.
+
+    Raises:
+        CanaryError: A check failed; the message says which and what it suggests.
+        AlignmentError: The targets belong to other trajectories or tokens.
+        BackendError: The targets cannot be read by this loss.
+    """
+    check_targets(scored, spec, teacher)
+    examples = paired_examples(trajectories, scored)
+    indices = [i for i, example in enumerate(examples) if any(example.weights)]
+    indices = indices[:MAX_TRAJECTORIES]
+    if not indices:
+        return {"checked_trajectories": 0}
+    backend.load_trainable(state.tensors)
+    frozen = backend.frozen_digest()
+    batch = _Batch(backend, [examples[i] for i in indices], objective_of(spec), runtime)
+    gather = group_targets(backend, scored, indices, teacher)
+    real, norms = batch.loss(gather)
+    other, _ = batch.loss(lambda chosen: another_teacher(gather(chosen), backend.vocab_size))
+    own, own_norms = batch.loss(_own_targets(batch, gather))
+    found = {
+        "checked_trajectories": len(indices),
+        "loss": real.loss,
+        "loss_with_another_teacher": other.loss,
+        "divergence_from_itself": _largest(own),
+        "gradient_norm": math.hypot(*norms.values()),
+        "gradient_norm_from_itself": math.hypot(*own_norms.values()),
+        "parameters": len(norms),
+        "parameters_without_gradient": sorted(name for name, norm in norms.items() if norm == 0.0),
+        "frozen_digest": frozen,
+    }
+    _judge(found, has_identity=_has_identity(spec, gather([0])))
+    if backend.frozen_digest() != frozen or _trainable_digest(backend) != state.digest():
+        raise CanaryError(
+            "computing a gradient changed a parameter",
+            "A parameter is updated outside the optimizer; this is a defect, please report it.",
+        )
+    return found
+
+
+def another_teacher(
+    targets: BucketTargets | ExactTargets | None, vocab_size: int
+) -> BucketTargets | ExactTargets | None:
+    """Return targets of a teacher that prefers other tokens at every position."""
+    if isinstance(targets, BucketTargets):
+        return replace(targets, support_ids_NK=(targets.support_ids_NK + 1) % vocab_size)
+    if isinstance(targets, ExactTargets):
+        return replace(targets, teacher_hidden_NH=-targets.teacher_hidden_NH)
+    return targets
+
+
+def _own_targets(batch: _Batch, gather: GatherTargets) -> Callable[[Sequence[int]], Any]:
+    """Return a lookup of what the student itself would say as a teacher."""
+
+    @torch.no_grad()
+    def own(chosen: Sequence[int]) -> BucketTargets | ExactTargets:
+        backend = batch.backend
+        padded = prediction_batch(backend, [batch.examples[i] for i in chosen])
+        hidden_BTH = backend.hidden_states(padded.token_ids_BT, padded.lengths_B)
+        hidden_NH = padded.gather(hidden_BTH)
+        real = gather(chosen)
+        if not isinstance(real, BucketTargets):
+            return ExactTargets(hidden_NH, backend.project)
+        top_k = real.support_ids_NK.shape[1]
+        return top_k_targets(backend.project(hidden_NH), top_k, real.temperature)
+
+    return own
+
+
+def _judge(found: dict[str, Any], *, has_identity: bool) -> None:
+    if found["gradient_norm"] == 0.0:
+        raise CanaryError(
+            "no trainable parameter receives a gradient from the teacher",
+            "Is the teacher the student itself, or is the adapter not in the forward pass?",
+        )
+    if abs(found["loss"] - found["loss_with_another_teacher"]) < LOSS_DIFFERENCE:
+        raise CanaryError(
+            f"another teacher gives the same loss, {found['loss']:.6g} nats",
+            "The loss does not read the teacher; this is a defect, please report it.",
+        )
+    if has_identity and found["divergence_from_itself"] > IDENTITY_TOLERANCE:
+        raise CanaryError(
+            f"the student's divergence from itself is {found['divergence_from_itself']:.3g} nats",
+            "Forward passes differ (dropout, cache, kernels) or the loss is wrong; switch dropout "
+            "off and report it.",
+        )
+
+
+def _largest(group: GroupLoss) -> float:
+    columns = [terms.divergence for terms in group.terms if terms.divergence is not None]
+    return float(torch.cat(columns).abs().max())
+
+
+def _has_identity(spec: UpdateSpec, targets: BucketTargets | ExactTargets | None) -> bool:
+    """Whether the objective declares to vanish where student and teacher agree."""
+    kind = LogitTargets if isinstance(targets, ExactTargets) else type(targets)
+    return objective_for(spec.divergence, kind).laws.zero_at_identity
+
+
+def _trainable_digest(backend: Backend) -> str:
+    return tensors_digest({name: p.detach() for name, p in backend.trainable().items()})

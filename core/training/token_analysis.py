@@ -1,0 +1,120 @@
+"""What student and teacher thought of single tokens, for the report's readers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.losses.targets import BucketTargets, ExactTargets
+from core.models.backend import Backend
+from core.training.group import Example, PositionTerms, prediction_batch
+
+MAX_TRAJECTORIES = 8
+"""Trajectories of a cycle that are looked at: a sample for the eye, at one more forward pass."""
+
+
+@dataclass(frozen=True)
+class Favourites:
+    """Most probable token ids before the step, one per position of the analysed trajectories."""
+
+    student_N: list[int]
+    teacher_N: list[int]
+    teacher_logprobs_N: list[float | None]
+    """Teacher's log-probability of the sampled token, nats; None outside its top k."""
+
+
+@torch.no_grad()
+def favourites(
+    backend: Backend,
+    examples: Sequence[Example],
+    targets: BucketTargets | ExactTargets,
+    chunk_size: int,
+    temperature: float,
+) -> Favourites:
+    """Ask both models for their most probable token at each position.
+
+    Args:
+        backend: The student before the step.
+        examples: Few trajectories.
+        targets: Teacher's side of them.
+        chunk_size: Positions projected at once.
+        temperature: τ of the loss, at which exact targets are read.
+    """
+    batch = prediction_batch(backend, examples)
+    hidden_NH = batch.gather(backend.hidden_states(batch.token_ids_BT, batch.lengths_B))
+    student: list[int] = []
+    teacher: list[int] = []
+    logprobs: list[float | None] = []
+    ids = [token for example in examples for token in example.target_ids]
+    ids_N = torch.tensor(ids, dtype=torch.int64, device=backend.device)
+    for start in range(0, len(ids), chunk_size):
+        stop = min(start + chunk_size, len(ids))
+        student += backend.project(hidden_NH[start:stop]).argmax(-1).tolist()
+        best, sampled = _teacher(targets.slice(start, stop), ids_N[start:stop], temperature)
+        teacher += best.tolist()
+        logprobs += [value if value > -torch.inf else None for value in sampled.tolist()]
+    return Favourites(student, teacher, logprobs)
+
+
+def analysed_rows(
+    backend: Backend,
+    examples: Sequence[Example],
+    terms: Sequence[PositionTerms],
+    found: Favourites,
+) -> list[dict[str, Any]]:
+    """Return one row per selected token of ``examples``.
+
+    Args:
+        backend: Its tokenizer names the tokens.
+        examples: The analysed trajectories.
+        terms: What the loss was made of, for these trajectories first.
+        found: What ``favourites`` returned for them.
+    """
+    rows = []
+    piece = backend.tokenizer.decode
+    for example, own in zip(examples, terms, strict=False):
+        columns = _columns(own)
+        for n, position in enumerate(example.prediction_positions):
+            place = len(rows)
+            rows.append(
+                {
+                    "trajectory_id": example.trajectory_id,
+                    "target_position": position + 1,
+                    "prediction_position": position,
+                    "token_id": example.target_ids[n],
+                    "token_piece": piece([example.target_ids[n]]),
+                    "span_type": example.span_types[n],
+                    "weight": example.weights[n],
+                    "teacher_top_token": piece([found.teacher_N[place]]),
+                    "student_top_token": piece([found.student_N[place]]),
+                    "teacher_sampled_token_log_prob": found.teacher_logprobs_N[place],
+                    **{name: values[n] for name, values in columns.items()},
+                }
+            )
+    return rows
+
+
+def _teacher(
+    targets: BucketTargets | ExactTargets, ids_N: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return the teacher's best ids and its log-probability of ``ids_N`` (−inf where unknown)."""
+    if isinstance(targets, ExactTargets):
+        logits_NV = targets.teacher_project(targets.teacher_hidden_NH).float()
+        logprobs_NV = (logits_NV / temperature).log_softmax(-1)
+        return logits_NV.argmax(-1), logprobs_NV.gather(-1, ids_N[:, None]).squeeze(-1)
+    best_N1 = targets.support_logprobs_NK.argmax(-1, keepdim=True)
+    matches_NK = targets.support_ids_NK == ids_N[:, None]
+    sampled_N = targets.support_logprobs_NK.masked_fill(~matches_NK, -torch.inf).amax(-1)
+    return targets.support_ids_NK.gather(-1, best_N1).squeeze(-1), sampled_N
+
+
+def _columns(terms: PositionTerms) -> dict[str, list[float]]:
+    columns = {
+        "token_loss": terms.objective,
+        "divergence": terms.divergence,
+        "nll": terms.nll,
+        "teacher_entropy": terms.teacher_entropy,
+    }
+    return {name: column.tolist() for name, column in columns.items() if column is not None}

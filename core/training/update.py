@@ -1,0 +1,261 @@
+"""One update: the student moves towards what the teacher said about the student's own episodes.
+
+Nothing that goes in is changed. A new state comes out, or an error and the old weights: so a retry
+cannot apply an update twice.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core.errors import AlignmentError, BackendError, InputError, StalePolicyError
+from core.models.backend import Backend
+from core.recipe.runtime import Runtime
+from core.recipe.training_specs import UpdateSpec
+from core.teacher.targets import ScoredTargets, Selected
+from core.training.group import Example, GatherTargets, Objective
+from core.training.optimizer import Optimizer
+from core.training.state import Counters, StudentState, copy_trainable
+from core.training.step import Stepper
+from core.training.token_analysis import (
+    MAX_TRAJECTORIES,
+    Favourites,
+    analysed_rows,
+    favourites,
+)
+from core.trajectory.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """What an update leaves behind."""
+
+    state: StudentState
+    """The student after all steps."""
+    rows: list[dict[str, Any]]
+    """One metrics row per optimizer step."""
+    token_rows: list[dict[str, Any]]
+    """One row per selected token, for the report."""
+
+
+def update(
+    backend: Backend,
+    state: StudentState,
+    trajectories: Sequence[Trajectory],
+    scored: ScoredTargets,
+    spec: UpdateSpec,
+    runtime: Runtime,
+    *,
+    teacher: Backend | None = None,
+) -> UpdateResult:
+    """Take one optimizer step per group of ``gradient_accumulation_steps`` trajectories.
+
+    Args:
+        backend: The student; it is left with the new weights.
+        state: Its state; it is not changed.
+        trajectories: Its episodes.
+        scored: What the teacher said about them, in the same order.
+        spec: Objective, optimizer and learning rate.
+        runtime: Physical sizes.
+        teacher: The model that scored; exact targets need its head.
+
+    Returns:
+        The new state, metrics per step and values per token. Groups without a weighted position
+        take no step.
+
+    Raises:
+        StalePolicyError: Episodes or targets are of another version, or a fresh batch would take
+            more than one step, and freshness is ``strict``.
+        AlignmentError: The targets belong to other trajectories or tokens.
+        BackendError: The loss mode differs from the targets', or the head is missing.
+        NumericsError: Loss or gradient is not finite; the model holds ``state`` again.
+    """
+    groups = _groups(len(trajectories), spec.gradient_accumulation_steps)
+    _check_freshness(state.counters, trajectories, scored, spec, len(groups))
+    check_targets(scored, spec, teacher)
+    examples = paired_examples(trajectories, scored)
+    backend.load_trainable(state.tensors)
+    optimizer = Optimizer(backend.trainable(), spec.optimizer, state.moments)
+    stepper = Stepper(backend, optimizer, spec.schedule, objective_of(spec), runtime)
+    rows: list[dict[str, Any]] = []
+    token_rows: list[dict[str, Any]] = []
+    try:
+        for indices in groups:
+            chosen = [examples[i] for i in indices]
+            if not any(any(example.weights) for example in chosen):
+                continue
+            gather = group_targets(backend, scored, indices, teacher)
+            few = chosen[: 0 if rows else MAX_TRAJECTORIES]
+            found = _favourites(backend, few, gather, spec, runtime)
+            group, row = stepper.step(chosen, gather)
+            token_rows += analysed_rows(backend, few, group.terms, found)
+            version = state.counters.parameter_version + len(rows) + 1
+            rows.append(_labelled(row, spec, scored, version))
+    except BaseException:
+        backend.load_trainable(state.tensors)
+        raise
+    counters = _advanced(state.counters, scored, rows)
+    moments = optimizer.moments() if rows else state.moments
+    return UpdateResult(StudentState(copy_trainable(backend), moments, counters), rows, token_rows)
+
+
+def objective_of(spec: UpdateSpec) -> Objective:
+    """Return what an update minimises."""
+    options: dict[str, Any] = {
+        "divergence": spec.divergence,
+        "temperature": spec.temperature,
+        "scale_by_temperature_squared": spec.scale_by_temperature_squared,
+        "nll_weight": spec.nll_weight,
+    }
+    if spec.teacher_weight is not None:
+        options["teacher_weight"] = spec.teacher_weight
+    if spec.tail_epsilon is not None:
+        options["tail_epsilon"] = spec.tail_epsilon
+    return Objective(spec.aggregation, options)
+
+
+def group_targets(
+    backend: Backend, scored: ScoredTargets, indices: Sequence[int], teacher: Backend | None
+) -> GatherTargets:
+    """Return the lookup of a group's targets by the index of its examples."""
+    project: Callable | None = teacher.project if teacher is not None else None
+
+    def gather(chosen: Sequence[int]) -> Any:
+        return scored.gather([indices[i] for i in chosen], backend.device, project)
+
+    return gather
+
+
+def paired_examples(trajectories: Sequence[Trajectory], scored: ScoredTargets) -> list[Example]:
+    """Return trajectories with the positions that were scored.
+
+    Raises:
+        AlignmentError: The targets belong to other trajectories or tokens.
+    """
+    if len(trajectories) != len(scored.selected):
+        raise AlignmentError(
+            f"{len(trajectories)} trajectories but targets for {len(scored.selected)}",
+            "Score these trajectories.",
+        )
+    examples = []
+    for trajectory, selected in zip(trajectories, scored.selected, strict=True):
+        _check_same_tokens(trajectory, selected)
+        examples.append(
+            Example(
+                trajectory_id=trajectory.trajectory_id,
+                token_ids=trajectory.token_ids,
+                prediction_positions=selected.prediction_positions,
+                target_ids=selected.target_ids,
+                weights=selected.weights,
+                span_types=selected.span_types,
+            )
+        )
+    return examples
+
+
+def _check_same_tokens(trajectory: Trajectory, selected: Selected) -> None:
+    following = trajectory.token_ids[1:]
+    fits = all(
+        position < len(following) and following[position] == token
+        for position, token in zip(selected.prediction_positions, selected.target_ids, strict=True)
+    )
+    if selected.trajectory_id != trajectory.trajectory_id or not fits:
+        raise AlignmentError(
+            f"the targets of {selected.trajectory_id} do not fit {trajectory.trajectory_id}",
+            "Score these trajectories.",
+        )
+
+
+def _groups(count: int, size: int) -> list[range]:
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _check_freshness(
+    counters: Counters,
+    trajectories: Sequence[Trajectory],
+    scored: ScoredTargets,
+    spec: UpdateSpec,
+    steps: int,
+) -> None:
+    if not trajectories:
+        raise InputError("there are no trajectories to train on", "Sample some first.")
+    if spec.freshness == "replay":
+        return
+    if steps != 1:
+        raise StalePolicyError(
+            f"{len(trajectories)} trajectories would take {steps} steps of "
+            f"{spec.gradient_accumulation_steps}; the second would be off-policy",
+            "Set train.gradient_accumulation_steps to train.rollouts_per_cycle, or "
+            "train.opd_freshness to replay.",
+        )
+    versions = {trajectory.policy_version for trajectory in trajectories}
+    versions.add(scored.provenance.policy_version)
+    if versions != {counters.parameter_version}:
+        raise StalePolicyError(
+            f"the student is at version {counters.parameter_version}, but episodes or targets are "
+            f"of version {', '.join(map(str, sorted(versions)))}",
+            "Sample and score with the present student, or set train.opd_freshness to replay.",
+        )
+
+
+def check_targets(scored: ScoredTargets, spec: UpdateSpec, teacher: Backend | None) -> None:
+    """Refuse targets that this loss cannot read.
+
+    Raises:
+        BackendError: The loss mode or temperature differs, or the teacher's head is missing.
+    """
+    provenance = scored.provenance
+    if provenance.mode != spec.loss_mode:
+        raise BackendError(
+            f"the targets are {provenance.mode} and the loss is {spec.loss_mode}",
+            "Score again with the loss mode of the update.",
+        )
+    taken_at = provenance.temperature
+    if taken_at is not None and taken_at != spec.temperature:
+        raise BackendError(
+            f"the targets were taken at temperature {taken_at}, the loss has {spec.temperature}",
+            "Score again with the temperature of the loss.",
+        )
+    if spec.loss_mode == "exact_full_vocab" and teacher is None:
+        raise BackendError(
+            "exact targets are hidden states, and the teacher's head is not loaded",
+            "Give the update the teacher that scored them.",
+        )
+
+
+def _favourites(
+    backend: Backend,
+    few: Sequence[Example],
+    gather: GatherTargets,
+    spec: UpdateSpec,
+    runtime: Runtime,
+) -> Favourites:
+    targets = gather(range(len(few))) if few else None
+    if targets is None:
+        return Favourites([], [], [])
+    return favourites(backend, few, targets, runtime.chunk_size, spec.temperature)
+
+
+def _labelled(
+    row: dict[str, Any], spec: UpdateSpec, scored: ScoredTargets, version: int
+) -> dict[str, Any]:
+    return {
+        "phase": "opd",
+        "cycle": spec.cycle,
+        **row,
+        "parameter_version": version,
+        "rollout_policy_version": scored.provenance.policy_version,
+    }
+
+
+def _advanced(before: Counters, scored: ScoredTargets, rows: Sequence[dict[str, Any]]) -> Counters:
+    return replace(
+        before,
+        parameter_version=before.parameter_version + len(rows),
+        rollout_policy_version=scored.provenance.policy_version,
+        optimizer_step=before.optimizer_step + len(rows),
+        task_cursor=before.task_cursor + len(scored.selected),
+        cycle=before.cycle + 1,
+        selected_tokens_spent=before.selected_tokens_spent
+        + sum(row["selected_positions"] for row in rows),
+    )
