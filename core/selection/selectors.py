@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from core.errors import RecipeError
 from core.seeding import derive_seed
 from core.selection.gate import is_qualified
+from core.trajectory.trajectory import Trajectory
 
 
 class SelectionSpec(Protocol):
@@ -44,34 +45,6 @@ class SelectionSpec(Protocol):
         ...
 
 
-class SelectableTrajectory(Protocol):
-    """What a selector reads of a trajectory."""
-
-    @property
-    def trajectory_id(self) -> str:
-        """Seeds the sample."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Read by the gate."""
-        ...
-
-    @property
-    def critical_mask(self) -> Sequence[bool]:
-        """Per token."""
-        ...
-
-    @property
-    def span_types(self) -> Sequence[str]:
-        """Per token."""
-        ...
-
-    def target_positions(self) -> list[int]:
-        """Return the positions that can be supervised."""
-        ...
-
-
 @dataclass(frozen=True)
 class SelectionStats:
     """Counts of one selection."""
@@ -100,7 +73,7 @@ class Selection:
 
 
 def select_positions(
-    trajectory: SelectableTrajectory, spec: SelectionSpec, run_seed: int
+    trajectory: Trajectory, spec: SelectionSpec, run_seed: int
 ) -> Selection:
     """Choose the target positions of a trajectory.
 
@@ -224,7 +197,7 @@ def _capped(chosen: list[int], critical_mask: Sequence[bool], cap: int | None) -
 
 
 def _stats(
-    trajectory: SelectableTrajectory,
+    trajectory: Trajectory,
     spec: SelectionSpec,
     positions: list[int],
     gate_qualified: bool | None,
