@@ -30,7 +30,6 @@ START_S = 180.0
 """Seconds for a server to start; the first start of a home migrates its database."""
 STOP_S = 5.0
 """Seconds for a server to stop, and for the last events to be sent."""
-EMBEDDED_LOG = "embedded.log"
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -69,7 +68,7 @@ def server(home: Path | None = None) -> Iterator[str]:
     source = embedded(home) if running is None else nullcontext(running)
     with source as url, activated(home, url):
         _import_prefect()
-        wait_until_up(url, START_S, home / EMBEDDED_LOG)
+        wait_until_up(url, home)
         with in_process():
             yield url
 
@@ -90,7 +89,7 @@ def running_server(home: Path) -> str | None:
             "Run `opd down`, then `opd up`.",
         )
     url = api_url(known["port"])
-    wait_until_up(url, START_S, server_file(home).with_suffix(".log"))
+    wait_until_up(url, home)
     return url
 
 
@@ -117,7 +116,7 @@ def embedded(home: Path) -> Iterator[str]:
     make_home(home)
     listener = bind(0)
     url = api_url(listener.getsockname()[1])
-    with (home / EMBEDDED_LOG).open("ab") as log:
+    with (home / "embedded.log").open("ab") as log:
         process = subprocess.Popen(
             [*command(listener), "--tied"],
             env=environment(home, url) | _quiet_services(),
@@ -180,13 +179,13 @@ def command(listener: socket.socket) -> list[str]:
     return [sys.executable, "-c", code, "--socket", str(listener.fileno())]
 
 
-def wait_until_up(url: str, seconds: float, log: Path) -> None:
+def wait_until_up(url: str, home: Path, seconds: float = START_S) -> None:
     """Wait for a server that listens already to answer.
 
     Args:
         url: Its API.
+        home: Where it keeps its logs, for the message.
         seconds: How long it may take.
-        log: Where it says why it does not.
 
     Raises:
         ServerError: It ended or did not answer in time.
@@ -201,8 +200,9 @@ def wait_until_up(url: str, seconds: float, log: Path) -> None:
         connection.close()
     if not healthy:
         raise ServerError(
-            f"the Prefect server at {url} does not answer; its log is {log}",
-            "Run `opd down`, then the same command again.",
+            f"the Prefect server at {url} does not answer; its logs are in {home}",
+            f"Run `opd down` and try again; if that does not help, remove {home}: the runs' "
+            "artifacts are elsewhere.",
         )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from core.errors import ServerError
 from flows import daemons
 from flows.server import (
-    START_S,
     api_url,
     bind,
     command,
@@ -152,7 +151,7 @@ def _start_server(home: Path, port: int) -> str:
     daemons.start(server_file(home), command(listener), settings, facts, [listener.fileno()])
     listener.close()
     url = api_url(port)
-    wait_until_up(url, START_S, server_file(home).with_suffix(".log"))
+    wait_until_up(url, home)
     return url
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.server import START_S, embedded, in_process, wait_until_up
+from flows.server import embedded, in_process, wait_until_up
 from flows.settings import activated
 
 
@@ -11,7 +11,7 @@ def prefect_session(tmp_path_factory):
     """Home and API of a server that ends with the session; not in force by itself."""
     home = tmp_path_factory.mktemp("prefect")
     with embedded(home) as url:
-        wait_until_up(url, START_S, home / "embedded.log")
+        wait_until_up(url, home)
         yield home, url
 
 
