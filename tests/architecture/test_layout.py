@@ -1,7 +1,7 @@
 """The shape of the repository is a promise; these tests keep it."""
 
 import ast
-import re
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -91,26 +91,11 @@ def test_every_module_says_what_it_is():
     assert silent == []
 
 
-def readme_tree() -> set[str]:
-    """Paths in the README's tree block; every line is ``indent name   what it is``."""
-    text = (REPO / "README.md").read_text()
-    block = re.search(r"<!-- tree -->\n```text\n(.*?)```", text, re.DOTALL)
-    assert block, "README.md has no tree"
-    paths, stack = set(), []
-    for line in block.group(1).splitlines():
-        name = line.split()[0] if line.strip() else ""
-        if not name:
-            continue
-        depth = (len(line) - len(line.lstrip())) // 2
-        stack = [*stack[:depth], name.rstrip("/")]
-        paths.add("/".join(stack))
-    return paths
-
-
 def test_the_tree_in_the_readme_is_the_tree_on_disk():
-    on_disk = {str(path) for path in sources() if path.name not in ("__init__.py",)}
-    listed = {path for path in readme_tree() if path.endswith(".py")}
-    assert listed == on_disk
+    spec = importlib.util.spec_from_file_location("tree", REPO / "tests/architecture/tree.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.in_readme() == module.tree(), "run `python tests/architecture/tree.py`"
 
 
 TORCH_FREE = """
