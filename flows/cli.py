@@ -103,6 +103,23 @@ def import_gguf(
 
 
 @app.command()
+def sample(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="e.g. runs/toy")],
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Without any: from stdin.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+) -> None:
+    """Talk to the student of a run, with the tools of its environment."""
+    from flows.sample import sample as play
+
+    lines = prompts or (line.strip() for line in sys.stdin)
+    for answer in play(directory, lines, temperature=temperature, seed=seed):
+        print(answer, flush=True)
+
+
+@app.command()
 def recipes() -> None:
     """List the recipes at hand."""
     from flows.recipes import list_recipes

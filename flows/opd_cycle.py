@@ -53,7 +53,9 @@ def opd_cycle(
     caller = _Caller(runtime, num_steps(recipe))
     run = run_graph(recipe, caller)
     summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)
-    summary["view"] = str(assemble_view(open_store(runtime.store), run.parts, run.report, runtime))
+    store = open_store(runtime.store)
+    view = assemble_view(store, run.parts, run.student, run.report, recipe, runtime)
+    summary["view"] = str(view)
     _publish(run, runtime, summary)
     return summary
 

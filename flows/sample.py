@@ -1,0 +1,88 @@
+"""``opd sample``: talk to the student of a run, with the tools of its environment."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from core.artifacts.record import ArtifactRef
+from core.artifacts.store import Store
+from core.environments.base import Task
+from core.environments.registry import make_environment
+from core.errors import InputError
+from core.recipe import steps
+from core.recipe.loading import from_yaml
+from core.recipe.recipe import Recipe
+from core.recipe.runtime import Runtime
+from core.report.view import RECIPE, read_index
+from core.trajectory.spans import SpanType
+from core.trajectory.trajectory import Trajectory
+
+FRAME = re.compile(r"<\|im_start\|>\w+\n|<\|im_end\|>")
+"""Message headers and ends, which a person need not read."""
+
+
+def sample(
+    directory: Path, prompts: Iterable[str], *, temperature: float, seed: int
+) -> Iterator[str]:
+    """Yield the transcript of one episode per prompt.
+
+    Args:
+        directory: Of a run.
+        prompts: What a user would ask.
+        temperature: 0 takes the most likely token.
+        seed: Of the draws.
+
+    Raises:
+        InputError: It is no run directory, or its student is gone.
+    """
+    from core.models.building import place
+    from core.rollout.episodes import run_episodes
+    from core.rollout.limits import EpisodeLimits, SamplingSpec
+    from core.training.opening import open_weights
+
+    index = read_index(directory)
+    recipe = from_yaml((directory / RECIPE).read_text(encoding="utf-8"))
+    origin = _student(index["store"], index["student"])
+    runtime = Runtime(model_paths=index["model_paths"])
+    backend = open_weights("student", origin, place(runtime)).backend
+    for number, prompt in enumerate(prompts):
+        (episode,) = run_episodes(
+            backend,
+            lambda: make_environment(recipe.environment.name, **recipe.environment.params),
+            [_task(recipe, prompt)],
+            EpisodeLimits.of(steps.limits_spec(recipe)),
+            SamplingSpec(temperature=temperature),
+            seed=seed,
+            trajectory_ids=[f"sample:{number}"],
+            policy_version=0,
+            model_digest=None,
+            slots=1,
+        )
+        yield transcript(episode)
+
+
+def transcript(episode: Trajectory) -> str:
+    """Return what was said after the prompt, a paragraph per author."""
+    shown = [span for span in episode.spans if span.span_type != SpanType.SYSTEM]
+    lines = [f"[{span.span_type.value}] {FRAME.sub('', span.text).strip()}" for span in shown]
+    return "\n".join([*lines, f"({episode.termination_reason.value})"])
+
+
+def _student(root: str, ref: dict[str, str]) -> Path:
+    store, wanted = Store(root), ArtifactRef.model_validate(ref)
+    problems = store.verify(wanted)
+    if problems:
+        raise InputError(problems[0], "Run the recipe again: the student will be rebuilt.")
+    return store.path(wanted)
+
+
+def _task(recipe: Recipe, prompt: str) -> Task:
+    """A task of a user's own: nobody knows its answer, so none is right."""
+    return Task(
+        task_id="sample",
+        prompt=prompt,
+        answer="0",
+        difficulty=recipe.environment.difficulty,
+        split="test",
+        metadata={"kind": "arithmetic"},
+    )
