@@ -38,7 +38,7 @@ class EpisodeLimits:
 
 
 @dataclass(frozen=True)
-class SamplingSettings:
+class SamplingSpec:
     """The distribution that tokens are drawn from.
 
     Attributes:

@@ -35,18 +35,20 @@ def stream_key(seed: int, trajectory_id: str, turn: int) -> int:
     return derive_seed(seed, "rollout", trajectory_id, turn)
 
 
-def uniforms(key: int, count: int, device: torch.device) -> Tensor:
-    """Return the first ``count`` numbers of a stream: float64 in (0, 1), never 0 or 1.
+def uniforms(keys_S: Tensor, count: int) -> Tensor:
+    """Return the first ``count`` numbers of each stream.
 
     Args:
-        key: Key of the stream.
+        keys_S: int64, key of each stream; every device gives the same bits.
         count: Tokens to cover.
-        device: Where to compute; every device gives the same bits.
+
+    Returns:
+        ``[S, count]`` float64 in (0, 1), never 0 or 1.
     """
-    counters = torch.arange(1, count + 1, device=device)
-    words = _mix(counters * GAMMA + key)
-    high = _shift_right(words, 64 - UNIFORM_BITS)
-    return (high.to(torch.float64) + 0.5) * 2.0**-UNIFORM_BITS
+    counters_M = torch.arange(1, count + 1, device=keys_S.device)
+    words_SM = _mix(counters_M * GAMMA + keys_S[:, None])
+    high_SM = _shift_right(words_SM, 64 - UNIFORM_BITS)
+    return (high_SM.to(torch.float64) + 0.5) * 2.0**-UNIFORM_BITS
 
 
 def _mix(words: Tensor) -> Tensor:

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.rollout.limits import EpisodeLimits, SamplingSettings
+from core.rollout.limits import EpisodeLimits, SamplingSpec
 
 
 def test_limits_are_read_from_any_spec_with_these_fields():
@@ -19,22 +19,22 @@ def test_limits_are_read_from_any_spec_with_these_fields():
 
 def test_settings_are_read_from_any_spec_with_these_fields():
     spec = SimpleNamespace(temperature=0.7, top_p=0.9, top_k=5)
-    assert SamplingSettings.of(spec) == SamplingSettings(0.7, 0.9, 5)
+    assert SamplingSpec.of(spec) == SamplingSpec(0.7, 0.9, 5)
 
 
 @pytest.mark.parametrize(
-    ("settings", "greedy", "truncated"),
+    ("spec", "greedy", "truncated"),
     [
-        (SamplingSettings(), False, False),
-        (SamplingSettings(0.0), True, False),
-        (SamplingSettings(0.0, 0.5, 3), True, False),
-        (SamplingSettings(0.7), False, False),
-        (SamplingSettings(1.0, 0.9), False, True),
-        (SamplingSettings(1.0, 1.0, 4), False, True),
+        (SamplingSpec(), False, False),
+        (SamplingSpec(0.0), True, False),
+        (SamplingSpec(0.0, 0.5, 3), True, False),
+        (SamplingSpec(0.7), False, False),
+        (SamplingSpec(1.0, 0.9), False, True),
+        (SamplingSpec(1.0, 1.0, 4), False, True),
     ],
 )
-def test_settings_know_what_they_do(settings: SamplingSettings, greedy: bool, truncated: bool):
-    assert (settings.is_greedy, settings.is_truncated) == (greedy, truncated)
+def test_settings_know_what_they_do(spec: SamplingSpec, greedy: bool, truncated: bool):
+    assert (spec.is_greedy, spec.is_truncated) == (greedy, truncated)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_limit_below_its_least_is_refused(values: tuple[int, ...], field: str)
 
 
 @pytest.mark.parametrize(
-    ("settings", "field"),
+    ("spec", "field"),
     [
         ({"temperature": -0.1}, "temperature"),
         ({"temperature": float("nan")}, "temperature"),
@@ -63,6 +63,6 @@ def test_a_limit_below_its_least_is_refused(values: tuple[int, ...], field: str)
         ({"top_k": -1}, "top_k"),
     ],
 )
-def test_a_setting_out_of_bounds_is_refused(settings: dict[str, float], field: str):
+def test_a_setting_out_of_bounds_is_refused(spec: dict[str, float], field: str):
     with pytest.raises(ValueError, match=field):
-        SamplingSettings(**settings)
+        SamplingSpec(**spec)

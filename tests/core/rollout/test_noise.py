@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 from core.rollout.noise import stream_key, uniforms
 from core.seeding import derive_seed
 
-CPU = torch.device("cpu")
 MASK = 2**64 - 1
+
+
+def stream(key: int, count: int) -> torch.Tensor:
+    return uniforms(torch.tensor([key]), count)[0]
 
 
 def splitmix_words(state: int, count: int) -> list[int]:
@@ -35,25 +38,25 @@ def test_the_reference_here_is_splitmix64():
 
 def test_golden_uniforms_of_the_published_stream():
     expected = [(word >> 13) * 2.0**-51 + 2.0**-52 for word in splitmix_words(1234567, 5)]
-    assert uniforms(1234567, 5, CPU).tolist() == expected
+    assert stream(1234567, 5).tolist() == expected
     assert expected[0] == pytest.approx(6457827717110365317 / 2**64, abs=1e-15)
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 64))
 def test_tensor_hash_equals_integer_hash(key: int, count: int):
     expected = [((word >> 13) + 0.5) * 2.0**-51 for word in splitmix_words(key, count)]
-    assert uniforms(key, count, CPU).tolist() == expected
+    assert stream(key, count).tolist() == expected
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 40), st.integers(1, 40))
 def test_a_token_has_its_number_whatever_is_asked_for(key: int, few: int, many: int):
     shorter, longer = sorted((few, many))
-    assert torch.equal(uniforms(key, longer, CPU)[:shorter], uniforms(key, shorter, CPU))
+    assert torch.equal(stream(key, longer)[:shorter], stream(key, shorter))
 
 
 @given(st.integers(0, 2**63 - 1))
 def test_numbers_lie_strictly_between_the_bounds(key: int):
-    numbers = uniforms(key, 256, CPU)
+    numbers = stream(key, 256)
     assert numbers.dtype is torch.float64
     assert numbers.min().item() > 0.0
     assert numbers.max().item() <= 1.0 - 2.0**-52
@@ -66,8 +69,8 @@ def test_extreme_words_stay_inside_the_interval():
 
 def test_numbers_are_uniform_within_and_across_streams():
     # 64 cells, 65 536 numbers: chi-square has mean 63 and standard deviation 11.2.
-    along = uniforms(derive_seed("along"), 65_536, CPU)
-    across = torch.cat([uniforms(stream_key(7, f"e{i}", 0), 16, CPU) for i in range(4096)])
+    along = stream(derive_seed("along"), 65_536)
+    across = uniforms(torch.tensor([stream_key(7, f"e{i}", 0) for i in range(4096)]), 16).flatten()
     for numbers in (along, across):
         counts = torch.bincount((numbers * 64).long(), minlength=64).double()
         assert ((counts - 1024) ** 2 / 1024).sum().item() == pytest.approx(63, abs=4 * 11.2)
@@ -75,10 +78,8 @@ def test_numbers_are_uniform_within_and_across_streams():
 
 
 def test_neighbouring_tokens_turns_and_episodes_are_uncorrelated():
-    grid = torch.stack(
-        [uniforms(stream_key(7, f"e{e}", t), 64, CPU) for e in range(32) for t in range(4)]
-    )
-    centred = grid.view(32, 4, 64) - 0.5
+    keys = [stream_key(7, f"e{episode}", turn) for episode in range(32) for turn in range(4)]
+    centred = uniforms(torch.tensor(keys), 64).view(32, 4, 64) - 0.5
     pairs = [
         centred[:, :, :-1] * centred[:, :, 1:],
         centred[:, :-1] * centred[:, 1:],

@@ -1,0 +1,52 @@
+"""Oracle traces: the environment's own solution, written by the machinery that records students."""
+
+from core.environments.base import Environment, OracleAction, OracleFinal, Task
+from core.environments.protocol import render_final, render_tool_call
+from core.rollout.decoder import GeneratedTurn
+from core.rollout.episode import Episode
+from core.rollout.limits import EpisodeLimits
+from core.trajectory.tokens import TokenCodec
+from core.trajectory.trajectory import TerminationReason, Trajectory
+
+UNLIMITED = 2**31
+
+
+def oracle_trajectory(
+    environment: Environment, task: Task, codec: TokenCodec, *, max_turns: int | None = None
+) -> Trajectory:
+    """Play the environment's reference actions as if a student had written them.
+
+    What the environment raises is raised here: an oracle that cannot play its own solution is a
+    defect, and a cut trace would be trained on.
+
+    Args:
+        environment: The world.
+        task: What to solve.
+        codec: Tokenizer of the student that will learn from it.
+        max_turns: Turns after which the trace is cut; None plays all actions.
+
+    Returns:
+        A trajectory named ``{task_id}:oracle`` without log-probabilities.
+    """
+    actions = environment.oracle_actions(task)
+    limits = EpisodeLimits(
+        max_turns=max_turns or len(actions),
+        max_new_tokens_per_turn=UNLIMITED,
+        max_total_tokens=UNLIMITED,
+        max_repeated_calls=UNLIMITED,
+    )
+    episode = Episode(environment, task, codec, limits, raise_defects=True)
+    episode.begin()
+    for action in actions:
+        if episode.reason is not None:
+            break
+        episode.take(GeneratedTurn(0, codec.encode(_text(action)), [], None, "stop"))
+    if episode.reason is None:
+        episode.reason = TerminationReason.MAX_TURNS
+    return episode.build({"source": "oracle"}, trajectory_id=f"{task.task_id}:oracle")
+
+
+def _text(action: OracleAction) -> str:
+    if isinstance(action, OracleFinal):
+        return render_final(action.answer)
+    return render_tool_call(action.name, action.arguments)

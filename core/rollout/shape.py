@@ -1,0 +1,80 @@
+"""The sizes of an engine step. They decide the last bits of a result, so they are constants."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from core.errors import InputError
+from core.models.backend import Backend
+from core.rollout.limits import EpisodeLimits
+
+BLOCK_TOKENS = {"cpu": 16}
+"""Tokens per row of one prefill step on the CPU; padding and waiting grow with it."""
+ACCELERATOR_BLOCK_TOKENS = 64
+GROUP_ROWS = 8
+"""Rows that are prefilled together on the CPU, where a step costs what its tokens cost."""
+LEAST_WIDTH = 64
+MOST_WIDTHS = 16
+
+
+@dataclass(frozen=True)
+class EngineShape:
+    """Sizes of the engine's steps for one backend and one limit of tokens.
+
+    Attributes:
+        rows: Physical rows of a decode step.
+        width: Key slots per row: the longest transcript and one block beyond it.
+        group: Rows of a prefill step; divides ``rows``.
+        block: Tokens per row of a prefill step.
+        row_counts: Smaller numbers of rows that a decode step may use where the bits allow it.
+        widths: Smaller numbers of key slots, likewise.
+    """
+
+    rows: int
+    width: int
+    group: int
+    block: int
+    row_counts: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, backend: Backend, limits: EpisodeLimits) -> "EngineShape":
+        """Return the sizes for a backend.
+
+        Raises:
+            InputError: Episodes may grow longer than the model's context.
+        """
+        total = limits.max_total_tokens
+        if total > backend.max_positions:
+            raise InputError(
+                f"max_total_tokens {total} exceeds the {backend.max_positions} positions of "
+                f"{backend.name}",
+                "Lower rollout.max_total_tokens or choose a model with a longer context.",
+            )
+        on_cpu = backend.device.type == "cpu"
+        wanted = BLOCK_TOKENS["cpu"] if on_cpu else ACCELERATOR_BLOCK_TOKENS
+        # A block may pad up to its last token past the transcript's end, and no position may
+        # exceed the context; a model without that room is prefilled in smaller blocks.
+        block = min(wanted, backend.max_positions - total + 1)
+        rows, width = backend.physical_rows, total + block - 1
+        if not on_cpu:
+            return cls(rows, width, rows, block)
+        group = next(size for size in range(min(GROUP_ROWS, rows), 0, -1) if rows % size == 0)
+        return cls(
+            rows=rows,
+            width=width,
+            group=group,
+            block=block,
+            row_counts=tuple(range(group, rows, group)),
+            widths=_widths(width, backend.hidden_size),
+        )
+
+
+def _widths(width: int, hidden_size: int) -> tuple[int, ...]:
+    """Return multiples of a unit below ``width``.
+
+    Attention over w slots costs about w per hidden unit and the rest of a layer about the hidden
+    width, so steps of less than that are not worth checking.
+    """
+    rounded = hidden_size // LEAST_WIDTH * LEAST_WIDTH
+    unit = max(LEAST_WIDTH, rounded, ceil(width / MOST_WIDTHS / LEAST_WIDTH) * LEAST_WIDTH)
+    return tuple(range(unit, width, unit))
