@@ -12,9 +12,10 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from http.client import HTTPConnection, HTTPException
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ STOP_S = 5.0
 
 PACKAGE = Path(__file__).parents[1]
 
+NEEDED_BY_A_FLOW = (
+    "prefect.main",
+    "prefect.flow_engine",
+    "prefect.task_engine",
+    "prefect.artifacts",
+    "fastapi.encoders",  # sends a flow's parameters
+)
+"""Imported while an embedded server starts, which takes longer, on another core."""
+
 IDLE_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -48,13 +58,17 @@ task runs stays, and the repossessor: a killed holder of the GPU slot must not h
 
 
 @contextmanager
-def server(home: Path | None = None) -> Iterator[str]:
+def server(
+    home: Path | None = None, *, meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[str]:
     """Put a Prefect server in force for flows that run in this process.
 
     Enter it before anything imports Prefect: an embedded server starts while the import runs.
 
     Args:
         home: Directory of the server; ``$OPD_HOME`` or ``.opd/prefect`` where None.
+        meanwhile: Called once Prefect is imported; an embedded server takes another second, on
+            another core, so imports and other preparations belong here.
 
     Yields:
         URL of its API.
@@ -68,6 +82,7 @@ def server(home: Path | None = None) -> Iterator[str]:
     source = embedded(home) if running is None else nullcontext(running)
     with source as url, activated(home, url):
         _import_prefect()
+        meanwhile()
         wait_until_up(url, home)
         with in_process():
             yield url
@@ -209,13 +224,13 @@ def wait_until_up(url: str, home: Path, seconds: float = START_S) -> None:
 @contextmanager
 def in_process() -> Iterator[None]:
     """Settings that only hold for flows run by this process: no heartbeat, a quiet terminal."""
-    from prefect.context import SettingsContext, root_settings_context
+    from prefect import context
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 
-    root = root_settings_context()
+    root = context.GLOBAL_SETTINGS_CONTEXT  # what was activated, whatever is in force around us
     # The heartbeat's thread is joined at the end of a flow and sleeps a second at a time.
     settings = root.settings.copy_with_update(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
-    with SettingsContext(profile=root.profile, settings=settings), _quiet_loggers():
+    with context.SettingsContext(profile=root.profile, settings=settings), _quiet_loggers():
         try:
             yield
         finally:
@@ -237,10 +252,8 @@ def _quiet_loggers() -> Iterator[None]:
 
 
 def _import_prefect() -> None:
-    import prefect.artifacts
-    import prefect.flow_engine
-    import prefect.main
-    import prefect.task_engine  # noqa: F401
+    for name in NEEDED_BY_A_FLOW:
+        import_module(name)
 
 
 def _quiet_services() -> dict[str, str]:
