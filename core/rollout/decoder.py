@@ -199,7 +199,7 @@ class Decoder:
             table[slot - first] = [*piece, *[0] * (block - count), count]
             state.fed += count
             state.cursor += count
-        width = self._width(first, first + size, block)
+        width = self._width(first, first + size, block, self._independence.prefill_widths)
         facts = torch.tensor(table, device=self._backend.device)
         rows = self._rows.window(first, first + size, width)
         self._backend.step(facts[:, :block], self._rows.block_positions(rows), rows.cache)
@@ -211,7 +211,8 @@ class Decoder:
     def _decode(self) -> list[GeneratedTurn]:
         """Sample one token in every sampling row."""
         first, stop = self._sampling_range()
-        rows = self._rows.window(first, stop, self._width(first, stop, 1))
+        width = self._width(first, stop, 1, self._independence.decode_widths)
+        rows = self._rows.window(first, stop, width)
         hidden_SQH = self._backend.step(rows.token_ids_S1, rows.cursors_S1, rows.cache)
         logits_SV = self._backend.project(hidden_SQH[:, 0])
         uniforms_S = rows.uniforms_SM.gather(1, rows.drawn_S1)[:, 0]
@@ -267,10 +268,9 @@ class Decoder:
             return first, stop
         return 0, len(self._slots)
 
-    def _width(self, first: int, stop: int, count: int) -> int:
+    def _width(self, first: int, stop: int, count: int, widths: Sequence[int]) -> int:
         """Return the key slots of a step that adds ``count`` tokens to rows ``[first, stop)``."""
         needed = max(state.cursor for state in self._slots[first:stop]) + count
-        widths = self._independence.widths
         index = bisect_left(widths, needed)
         return widths[index] if index < len(widths) else self._shape.width
 

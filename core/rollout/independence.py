@@ -32,16 +32,18 @@ class Independence:
     Attributes:
         rows_are_independent: Moving a row, replacing the others and changing the padding leave its
             bits alone.
-        row_counts: Numbers of rows that give the bits of all rows.
-        widths: Numbers of key slots that give the bits of all slots.
+        row_counts: Numbers of rows that give a decode step the bits of all rows, ascending.
+        decode_widths: Numbers of key slots that give a decode step the bits of all slots.
+        prefill_widths: The same for a prefill step, whose products are cut at other places.
         digest: SHA-256 of the check's results; for equal weights, machines with equal digests
             compute alike.
     """
 
     rows_are_independent: bool
-    row_counts: tuple[int, ...]
-    widths: tuple[int, ...]
-    digest: str
+    row_counts: tuple[int, ...] = ()
+    decode_widths: tuple[int, ...] = ()
+    prefill_widths: tuple[int, ...] = ()
+    digest: str = ""
 
 
 _known: "WeakKeyDictionary[Backend, dict[EngineShape, Independence]]" = WeakKeyDictionary()
@@ -71,35 +73,26 @@ def independence_fingerprint(backend: Backend, shape: EngineShape) -> Independen
         The findings. Dependence is a finding too, logged as a warning.
     """
     probe = _Probe(backend, shape)
-    decoded_SH = probe.decode(0, shape.rows, shape.width)
-    prefilled_SCH = probe.prefill(shape.rows, shape.width)
-    row_counts = tuple(
-        count
-        for count in shape.row_counts
-        if all(
-            torch.equal(probe.decode(first, first + count, shape.width), decoded_SH[first:][:count])
-            for first in range(0, shape.rows - count + 1, shape.group)
-        )
-    )
-    widths = tuple(
-        width
-        for width in shape.widths
-        if torch.equal(probe.decode(0, shape.rows, width), decoded_SH)
-        and torch.equal(probe.prefill(shape.group, width), prefilled_SCH[: shape.group])
-    )
-    independent = probe.company_is_irrelevant(decoded_SH, prefilled_SCH)
-    if not independent:
+    decoded_SV, prefilled_SCH = probe.decode(), probe.prefill()
+    independent = probe.company_is_irrelevant(decoded_SV, prefilled_SCH)
+    counts, decode_widths, prefill_widths = [], [], []
+    if independent:
+        decode_widths = [width for width in shape.widths if probe.decodes_alike(width)]
+        prefill_widths = [width for width in shape.widths if probe.prefills_alike(width)]
+        used = [*decode_widths, shape.width]
+        counts = [n for n in shape.row_counts if all(probe.decodes_alike(w, n) for w in used)]
+    else:
         logger.warning(
             "%s on %s: bits of an episode depend on its batch here", backend.name, backend.device
         )
-        row_counts = widths = ()
-    facts = repr((shape, independent, row_counts, widths, torch.__version__)).encode()
-    digest = hashlib.sha256(facts + _bytes(decoded_SH) + _bytes(prefilled_SCH)).hexdigest()
-    return Independence(independent, row_counts, widths, digest)
+    findings = (independent, tuple(counts), tuple(decode_widths), tuple(prefill_widths))
+    facts = repr((shape, findings, torch.__version__)).encode()
+    digest = hashlib.sha256(facts + _bytes(decoded_SV) + _bytes(prefilled_SCH)).hexdigest()
+    return Independence(*findings, digest)
 
 
 class _Probe:
-    """Rows of noise at various cursors, all within the smallest width."""
+    """Rows of noise at cursors all over the cache."""
 
     def __init__(self, backend: Backend, shape: EngineShape) -> None:
         self.backend = backend
@@ -107,11 +100,20 @@ class _Probe:
         self.generator = torch.Generator().manual_seed(derive_seed("independence"))
         self.cache = backend.new_cache(shape.rows, shape.width)
         self.refill(torch.arange(shape.rows))
-        room = min((*shape.widths, shape.width)) - shape.block + 1
-        self.cursors_S = (torch.arange(shape.rows) * 7 % room).to(backend.device)
-        self.token_ids_SC = self._tokens(shape.rows, shape.block)
+        self.cursors_S = self.spread(shape.width)
+        self.token_ids_SC = self.tokens(shape.rows, shape.block)
 
-    def _tokens(self, rows: int, count: int) -> Tensor:
+    def spread(self, width: int) -> Tensor:
+        """Return one cursor per row in the first ``width`` slots, the first as far as they go.
+
+        A product over many slots is cut into parts, and where depends on their number, so only
+        rows that fill a width tell whether the width matters.
+        """
+        last = min(width, self.backend.max_positions) - self.shape.block
+        return ((last - torch.arange(self.shape.rows) * 7) % (last + 1)).to(self.backend.device)
+
+    def tokens(self, rows: int, count: int) -> Tensor:
+        """Return random ids, ``[rows, count]``."""
         size = (rows, count)
         ids = torch.randint(0, self.backend.vocab_size, size, generator=self.generator)
         return ids.to(self.backend.device)
@@ -122,49 +124,60 @@ class _Probe:
             noise = torch.rand((len(rows_R), *tensor.shape[1:]), generator=self.generator)
             tensor[rows_R.to(tensor.device)] = (noise * 2 - 1).to(tensor.device, tensor.dtype)
 
-    def decode(self, start: int, stop: int, width: int) -> Tensor:
-        """Return logits of one decode step on rows ``[start, stop)``."""
+    def decode(self, rows: slice | None = None, width: int | None = None) -> Tensor:
+        """Return logits of one decode step, by default on all rows and slots."""
+        taken = rows or slice(0, self.shape.rows)
         hidden_SQH = self.backend.step(
-            self.token_ids_SC[start:stop, :1],
-            self.cursors_S[start:stop, None],
-            window(self.cache, start, stop, width),
+            self.token_ids_SC[taken, :1],
+            self.cursors_S[taken, None],
+            window(self.cache, taken.start, taken.stop, width or self.shape.width),
         )
         return self.backend.project(hidden_SQH[:, 0])
 
-    def prefill(self, stop: int, width: int) -> Tensor:
-        """Return hidden states of one prefill step per group of rows ``[0, stop)``."""
-        group = self.shape.group
+    def prefill(self, groups: int | None = None, width: int | None = None) -> Tensor:
+        """Return hidden states of one prefill step per group, by default on all rows and slots."""
+        size = self.shape.group
         offsets_C = torch.arange(self.shape.block, device=self.backend.device)
         parts = [
             self.backend.step(
-                self.token_ids_SC[start : start + group],
-                self.cursors_S[start : start + group, None] + offsets_C,
-                window(self.cache, start, start + group, width),
+                self.token_ids_SC[start : start + size],
+                self.cursors_S[start : start + size, None] + offsets_C,
+                window(self.cache, start, start + size, width or self.shape.width),
             )
-            for start in range(0, stop, group)
+            for start in range(0, (groups or self.shape.rows // size) * size, size)
         ]
         return torch.cat(parts)
 
+    def decodes_alike(self, width: int, count: int | None = None) -> bool:
+        """Decode ``width`` slots, of the first and of the last ``count`` rows, and compare."""
+        rows = self.shape.rows
+        self.cursors_S = self.spread(width)
+        expected_SV = self.decode()
+        slices = [slice(0, count or rows), slice(rows - (count or rows), rows)]
+        return all(torch.equal(self.decode(part, width), expected_SV[part]) for part in slices)
+
+    def prefills_alike(self, width: int) -> bool:
+        """Prefill the first group with ``width`` slots and compare."""
+        self.cursors_S = self.spread(width)
+        return torch.equal(self.prefill(1, width), self.prefill(1))
+
     def company_is_irrelevant(self, decoded_SV: Tensor, prefilled_SCH: Tensor) -> bool:
         """Move all rows, then replace every other row and the padding, and compare."""
-        rows, width, half = self.shape.rows, self.shape.width, (self.shape.block + 1) // 2
+        rows, half = self.shape.rows, (self.shape.block + 1) // 2
         for tensor in [*self.cache.keys, *self.cache.values]:
             tensor.copy_(tensor.roll(SHIFT, 0))
         self.cursors_S = self.cursors_S.roll(SHIFT, 0)
         self.token_ids_SC = self.token_ids_SC.roll(SHIFT, 0)
-        moved = torch.equal(self.decode(0, rows, width), decoded_SV.roll(SHIFT, 0))
-        moved &= torch.equal(self.prefill(rows, width), prefilled_SCH.roll(SHIFT, 0))
+        decoded_SV, prefilled_SCH = decoded_SV.roll(SHIFT, 0), prefilled_SCH.roll(SHIFT, 0)
+        moved = torch.equal(self.decode(), decoded_SV)
+        moved &= torch.equal(self.prefill(), prefilled_SCH)
         others = torch.arange(1, rows, 2)
         self.refill(others)
-        self.token_ids_SC[others] = self._tokens(len(others), self.shape.block)
-        self.token_ids_SC[:, half:] = self._tokens(rows, self.shape.block - half)
-        decoded_too = self.decode(0, rows, width)[::2]
-        prefilled_too = self.prefill(rows, width)[::2, :half]
-        return (
-            moved
-            and torch.equal(decoded_too, decoded_SV.roll(SHIFT, 0)[::2])
-            and torch.equal(prefilled_too, prefilled_SCH.roll(SHIFT, 0)[::2, :half])
-        )
+        self.token_ids_SC[others] = self.tokens(len(others), self.shape.block)
+        self.token_ids_SC[:, half:] = self.tokens(rows, self.shape.block - half)
+        replaced = torch.equal(self.decode()[::2], decoded_SV[::2])
+        replaced &= torch.equal(self.prefill()[::2, :half], prefilled_SCH[::2, :half])
+        return moved and replaced
 
 
 def _bytes(tensor: Tensor) -> bytes:

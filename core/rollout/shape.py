@@ -12,7 +12,7 @@ BLOCK_TOKENS = {"cpu": 16}
 ACCELERATOR_BLOCK_TOKENS = 64
 GROUP_ROWS = 8
 """Rows that are prefilled together on the CPU, where a step costs what its tokens cost."""
-LEAST_WIDTH = 64
+WIDTH_UNIT = 64
 MOST_WIDTHS = 16
 
 
@@ -22,7 +22,8 @@ class EngineShape:
 
     Attributes:
         rows: Physical rows of a decode step.
-        width: Key slots per row: the longest transcript and one block beyond it.
+        width: Key slots per row: the longest transcript and one block beyond it, rounded up to
+            whole ``WIDTH_UNIT``s, where matrix kernels treat the slots of all widths alike.
         group: Rows of a prefill step; divides ``rows``.
         block: Tokens per row of a prefill step.
         row_counts: Smaller numbers of rows that a decode step may use where the bits allow it.
@@ -55,7 +56,8 @@ class EngineShape:
         # A block may pad up to its last token past the transcript's end, and no position may
         # exceed the context; a model without that room is prefilled in smaller blocks.
         block = min(wanted, backend.max_positions - total + 1)
-        rows, width = backend.physical_rows, total + block - 1
+        rows = backend.physical_rows
+        width = ceil((total + block - 1) / WIDTH_UNIT) * WIDTH_UNIT
         if not on_cpu:
             return cls(rows, width, rows, block)
         group = next(size for size in range(min(GROUP_ROWS, rows), 0, -1) if rows % size == 0)
@@ -75,6 +77,6 @@ def _widths(width: int, hidden_size: int) -> tuple[int, ...]:
     Attention over w slots costs about w per hidden unit and the rest of a layer about the hidden
     width, so steps of less than that are not worth checking.
     """
-    rounded = hidden_size // LEAST_WIDTH * LEAST_WIDTH
-    unit = max(LEAST_WIDTH, rounded, ceil(width / MOST_WIDTHS / LEAST_WIDTH) * LEAST_WIDTH)
+    rounded = hidden_size // WIDTH_UNIT * WIDTH_UNIT
+    unit = max(WIDTH_UNIT, rounded, ceil(width / MOST_WIDTHS / WIDTH_UNIT) * WIDTH_UNIT)
     return tuple(range(unit, width, unit))
