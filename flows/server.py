@@ -43,6 +43,8 @@ NEEDED_BY_A_FLOW = (
 )
 """Imported while an embedded server starts, which takes longer, on another core."""
 
+CONSOLE = "PrefectConsoleHandler"
+
 IDLE_SERVICES = (
     "SCHEDULER",
     "LATE_RUNS",
@@ -230,7 +232,7 @@ def in_process() -> Iterator[None]:
     root = context.GLOBAL_SETTINGS_CONTEXT  # what was activated, whatever is in force around us
     # The heartbeat's thread is joined at the end of a flow and sleeps a second at a time.
     settings = root.settings.copy_with_update(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
-    with context.SettingsContext(profile=root.profile, settings=settings), _quiet_loggers():
+    with context.SettingsContext(profile=root.profile, settings=settings), _quiet_terminal():
         try:
             yield
         finally:
@@ -238,17 +240,22 @@ def in_process() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_loggers() -> Iterator[None]:
-    # What a run logs goes to the server; the terminal belongs to the progress bars.
-    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
-    before = [logger.propagate for logger in loggers]
-    for logger in loggers:
-        logger.propagate = False
+def _quiet_terminal() -> Iterator[None]:
+    # What a run logs goes to the server; the terminal belongs to the bar, and to warnings.
+    runs = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
+    consoles = [h for h in logging.getLogger().handlers if type(h).__name__ == CONSOLE]
+    before = [each.propagate for each in runs], [each.level for each in consoles]
+    for each in runs:
+        each.propagate = False
+    for each in consoles:
+        each.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        for logger, propagate in zip(loggers, before, strict=True):
-            logger.propagate = propagate
+        for each, propagate in zip(runs, before[0], strict=True):
+            each.propagate = propagate
+        for each, level in zip(consoles, before[1], strict=True):
+            each.setLevel(level)
 
 
 def _import_prefect() -> None:

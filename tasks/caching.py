@@ -41,6 +41,9 @@ from tasks.retrying import DELAYS_S, RETRIES, retry_condition
 
 logger = logging.getLogger(__name__)
 
+LOGGED = ("core", "tasks", "flows")
+"""Loggers whose lines are shown beside a run in the UI (PREFECT_LOGGING_EXTRA_LOGGERS)."""
+
 Metrics: TypeAlias = "Mapping[str, Any] | None"
 """What a step returns: JSON data for the record, not content."""
 
@@ -148,6 +151,10 @@ class Step:
 
         from tasks.policy import StorePolicy
         from tasks.serializer import StrictJSON
+
+        # Prefect forwards what these let through, and by themselves they let warnings through.
+        for name in LOGGED:
+            logging.getLogger(name).setLevel(logging.INFO)
 
         def run(call: StepCall, parents: dict[str, ArtifactRef]) -> ArtifactRef:
             return call.run()  # the parents are there for the edges of the graph

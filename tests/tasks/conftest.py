@@ -81,3 +81,26 @@ def recorded(prefect_server):
         raise AssertionError(f"not recorded: {runs}")
 
     return wait
+
+
+@pytest.fixture
+def call(counting, runtime):
+    """Call the counting step; its call is a flow's whole body."""
+
+    def make(number=1, runtime=runtime, name="one", **parents):
+        return lambda: counting(counting.spec(number=number), runtime=runtime, name=name, **parents)
+
+    return make
+
+
+@pytest.fixture
+def pointer(counting, prefect_session):
+    """The file of Prefect's record for the counting step's call with a number."""
+    home, _ = prefect_session
+
+    def find(number):
+        return (
+            home / "results" / f"number-{counting.identity(counting.spec(number=number), {}).key}"
+        )
+
+    return find

@@ -15,29 +15,6 @@ from tasks.caching import open_store, step
 REPO = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def call(counting, runtime):
-    """Call the counting step; its call is a flow's whole body."""
-
-    def make(number=1, runtime=runtime, name="one", **parents):
-        return lambda: counting(counting.spec(number=number), runtime=runtime, name=name, **parents)
-
-    return make
-
-
-@pytest.fixture
-def pointer(counting, prefect_session):
-    """The file of Prefect's record for the counting step's call with a number."""
-    home, _ = prefect_session
-
-    def find(number):
-        return (
-            home / "results" / f"number-{counting.identity(counting.spec(number=number), {}).key}"
-        )
-
-    return find
-
-
 # ---------------------------------------------------------------- without Prefect
 
 
@@ -193,84 +170,6 @@ def test_a_second_run_is_cached(in_flow, call, counting):
 
 
 @server
-def test_the_pointer_that_prefect_writes_is_the_one_that_we_would(in_flow, call, pointer):
-    in_flow(call(number=11))
-    before = pointer(11).stat()
-    in_flow(call(number=11))
-    after = pointer(11).stat()
-    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
-
-
-@server
-@pytest.mark.parametrize("content", [None, b"", b"garbage", b"{}"])
-def test_a_lost_or_broken_pointer_is_still_cached(in_flow, call, counting, pointer, content):
-    first, _ = in_flow(call(number=12))
-    pointer(12).unlink() if content is None else pointer(12).write_bytes(content)
-    again, runs = in_flow(call(number=12))
-    assert runs == {"write_number one": "Cached"}
-    assert again.result() == first.result()
-    assert counting.calls == [12]
-
-
-@server
-def test_a_pointer_to_other_bytes_is_replaced(in_flow, call, counting, pointer):
-    first, _ = in_flow(call(number=17))
-    text = pointer(17).read_text()
-    pointer(17).write_text(text.replace(first.result().digest, "0" * 64))
-    again, runs = in_flow(call(number=17))
-    assert (again.result(), runs) == (first.result(), {"write_number one": "Cached"})
-
-
-class Bomb:
-    """Unpickling it would leave a file behind."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (str(self.path), "w"))
-
-
-@server
-@pytest.mark.parametrize("artifact_survives", [True, False])
-def test_a_foreign_pointer_is_replaced_without_being_decoded(
-    in_flow, call, runtime, pointer, tmp_path, artifact_survives
-):
-    from prefect.results import ResultRecord, ResultRecordMetadata
-    from prefect.serializers import PickleSerializer
-
-    first, _ = in_flow(call(number=13))
-    metadata = ResultRecordMetadata(serializer=PickleSerializer(), storage_key="x")
-    bomb = ResultRecord(metadata=metadata, result=Bomb(tmp_path / "ran")).serialize()
-    pointer(13).write_bytes(bomb)
-    if not artifact_survives:
-        (open_store(runtime.store).path(first.result()) / "number.txt").unlink()
-    again, runs = in_flow(call(number=13))
-    assert runs == {"write_number one": "Cached" if artifact_survives else "Completed"}
-    assert again.result() == first.result()
-    assert not (tmp_path / "ran").exists()
-    assert b"pickle" not in pointer(13).read_bytes()
-
-
-@server
-@pytest.mark.parametrize("damage", ["remove", "alter", "unrecord"])
-def test_a_damaged_artifact_is_rebuilt(in_flow, call, counting, runtime, damage):
-    first, _ = in_flow(call(number=14))
-    directory = open_store(runtime.store).path(first.result())
-    if damage == "remove":
-        (directory / "number.txt").unlink()
-    elif damage == "alter":
-        (directory / "number.txt").write_text("15")
-    else:
-        (directory / "record.json").unlink()
-    again, runs = in_flow(call(number=14))
-    assert runs == {"write_number one": "Completed"}
-    assert again.result() == first.result()
-    assert (directory / "number.txt").read_text() == "14"
-    assert counting.calls == [14, 14]
-
-
-@server
 def test_strict_code_is_a_miss_for_prefect_too(in_flow, call, counting, runtime, monkeypatch):
     in_flow(call(number=18))
     monkeypatch.setattr(caching, "_code", lambda _: CodeDigest(digest="b", functions={"f": "2"}))
@@ -322,3 +221,27 @@ def test_a_failed_step_leaves_no_pointer(in_flow, call, counting, pointer):
     assert not pointer(16).exists()
     _, runs = in_flow(call(number=16))
     assert runs == {"write_number one": "Completed"}
+
+
+@server
+def test_what_core_logs_is_shown_beside_the_run(in_flow, counting, runtime, prefect_server):
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import LogFilter
+
+    from flows.server import flush
+    from flows.settings import SHARED
+
+    assert SHARED["PREFECT_LOGGING_EXTRA_LOGGERS"] == ",".join(caching.LOGGED)
+
+    @step(kind="number", version="1")
+    def talks(context, spec):
+        logging.getLogger("core.anything").info("half way through")
+        (context.out / "x").write_text("x")
+
+    state, _ = in_flow(lambda: talks(counting.spec(number=1), runtime=runtime, name="one"))
+    flush()
+    only = LogFilter(flow_run_id={"any_": [state.state_details.flow_run_id]})
+    with get_client(sync_client=True) as client:
+        logs = client.read_logs(log_filter=only)
+    assert ("core.anything", "half way through") in {(log.name, log.message) for log in logs}
+    assert all(log.task_run_id for log in logs if log.name == "core.anything")

@@ -105,6 +105,9 @@ def test_a_forked_child_does_not_keep_the_machine(tmp_path):
         child = fork.Process(target=time.sleep, args=(60,))
         child.start()
     try:
+        deadline = time.monotonic() + 10
+        while not free(path) and time.monotonic() < deadline:  # until the child has started
+            time.sleep(0.01)
         assert free(path)
     finally:
         child.kill()
