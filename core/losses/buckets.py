@@ -11,13 +11,13 @@ from torch import Tensor
 
 from core.losses.divergence import (
     check_teacher_weight,
-    gain,
     jensen_shannon_from_log_probs,
     kl_from_log_probs,
 )
 from core.losses.divergence import entropy as exact_entropy
 from core.losses.support import join_tail, smoothed_pair, split_support
 from core.losses.targets import BucketTargets
+from core.losses.temperature import gain, of_teacher
 
 TAIL_EPSILON = 1e-9
 """Smallest probability of the tail bucket: it bounds the reverse KL that a teacher without a tail
@@ -191,6 +191,7 @@ def paired_categories(
     student_logits_NV: Tensor,
     temperature: float | None,
     tail_epsilon: float,
+    teacher_temperature: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return both sides' log-probabilities over support and tail, normalised and finite.
 
@@ -200,8 +201,9 @@ def paired_categories(
     Args:
         targets: The teacher's categories.
         student_logits_NV: Raw logits of the student.
-        temperature: τ or None for the targets' own.
+        temperature: τ of the student, or None for the targets' own.
         tail_epsilon: Smallest tail probability.
+        teacher_temperature: τ that the targets must have been taken at, where it is another.
 
     Returns:
         ``(log P, log Q)``, each ``[N, k + 1]``.
@@ -209,16 +211,16 @@ def paired_categories(
     Raises:
         ValueError: As for :func:`forward_kl`.
     """
-    if temperature is not None and temperature != targets.temperature:
+    temperature = targets.temperature if temperature is None else temperature
+    expected = of_teacher(teacher_temperature, temperature)
+    if expected != targets.temperature:
         raise ValueError(
-            f"temperature {temperature} differs from {targets.temperature}, at which the targets "
+            f"temperature {expected} differs from {targets.temperature}, at which the targets "
             "were taken: score the teacher again"
         )
     if student_logits_NV.shape[0] != len(targets):
         raise ValueError(f"{len(targets)} targets but {student_logits_NV.shape[0]} student rows")
-    student_NC = join_tail(
-        *split_support(student_logits_NV, targets.support_ids_NK, targets.temperature)
-    )
+    student_NC = join_tail(*split_support(student_logits_NV, targets.support_ids_NK, temperature))
     teacher_NC = join_tail(targets.support_logprobs_NK, targets.tail_logprob_N)
     dtype = torch.promote_types(
         torch.promote_types(teacher_NC.dtype, torch.float32), student_NC.dtype

@@ -2,8 +2,7 @@
 
 Two stages, so that memory is O(chunk·V) and not O(N·V): each chunk of hidden states is detached,
 projected, reduced to its gradient with respect to *hidden*, and dropped; only then does one pass
-run back through the backbone. Within a chunk, rows go in blocks small enough that the temporaries
-of a softmax do not count, in float32 or wider.
+run back through the backbone. Within a chunk, rows go in small blocks (``core.losses.blocks``).
 
 The gradient of a chunk's logits overwrites those logits where nothing else needs them, so an exact
 divergence holds two [chunk, V] tensors: the teacher's and the student's.
@@ -11,18 +10,16 @@ divergence holds two [chunk, V] tensors: the teacher's and the student's.
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from core.losses.buckets import bucket_entropy
-from core.losses.divergence import at_temperature, entropy
+from core.losses.blocks import Rows, Terms, evaluate_block
 from core.losses.options import ObjectiveOptions
 from core.losses.reduction import safe_denominator, weighted_mean
-from core.losses.registry import Objective, objective_for
+from core.losses.registry import objective_for
 from core.losses.targets import (
     BucketTargets,
     ExactTargets,
@@ -51,44 +48,8 @@ class LossOutput:
     grad_hidden_NH: Tensor | None
     """∂(loss·loss_scale)/∂hidden; None without ``backward``."""
     num_chunks: int
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """What is evaluated at each position."""
-
-    objective: Objective | None
-    options: ObjectiveOptions
-    nll_weight: float
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Inputs and results of a run of positions; a slice shares storage with the whole.
-
-    Results are allocated once: a small tensor kept per block would sit between the freed blocks
-    of a CPU heap, which then could not be used again.
-    """
-
-    targets: Targets | None
-    target_ids_N: Tensor | None
-    coefficients_N: Tensor
-    """loss_scale·w/denominator: the factor of each position's gradient."""
-    objective_N: Tensor
-    divergence_N: Tensor
-    nll_N: Tensor
-    entropy_N: Tensor
-
-    def slice(self, start: int, stop: int) -> "_Rows":
-        return _Rows(
-            None if self.targets is None else self.targets.slice(start, stop),
-            None if self.target_ids_N is None else self.target_ids_N[start:stop],
-            self.coefficients_N[start:stop],
-            self.objective_N[start:stop],
-            self.divergence_N[start:stop],
-            self.nll_N[start:stop],
-            self.entropy_N[start:stop],
-        )
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)
+    """What the objective reports beside its value, ``[N]`` each."""
 
 
 def selected_position_loss(
@@ -154,7 +115,8 @@ def selected_position_loss(
     divisor = safe_denominator(total_weight if denominator is None else float(denominator))
     coefficients_N = weights_N.double() * (loss_scale / divisor)
     results = [torch.zeros_like(coefficients_N) for _ in range(4)]
-    rows = _Rows(targets, target_ids_N, coefficients_N, *results)
+    diagnostics_DN = coefficients_N.new_zeros(len(terms.diagnostics), len(coefficients_N))
+    rows = Rows(targets, target_ids_N, coefficients_N, *results, diagnostics_DN=diagnostics_DN)
 
     grad_NH = torch.empty_like(hidden_NH) if backward else None
     spans = list(_spans(hidden_NH.shape[0], chunk_size))
@@ -178,18 +140,20 @@ def selected_position_loss(
         teacher_entropy_N=rows.entropy_N.to(dtype) if has_entropy else None,
         grad_hidden_NH=grad_NH,
         num_chunks=len(spans),
+        diagnostics=dict(zip(terms.diagnostics, diagnostics_DN.to(dtype), strict=True)),
     )
 
 
 def _terms(
     targets: Targets | None, divergence: str, options: ObjectiveOptions, nll_weight: float
-) -> _Terms:
+) -> Terms:
     if not 0.0 <= nll_weight <= 1.0:
         raise ValueError(f"nll_weight must lie in [0, 1], got {nll_weight}")
     if targets is None:
-        return _Terms(None, options, 1.0)
+        return Terms(None, options, 1.0)
     kind = LogitTargets if isinstance(targets, ExactTargets) else type(targets)
-    return _Terms(objective_for(divergence, kind), options, nll_weight)
+    objective = objective_for(divergence, kind)
+    return Terms(objective, options, nll_weight, objective.reported(kind, options))
 
 
 def _check(
@@ -216,7 +180,7 @@ def _spans(total: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, total)
 
 
-def _evaluate_chunk(leaf_CH: Tensor, project: Project, rows: _Rows, terms: _Terms) -> None:
+def _evaluate_chunk(leaf_CH: Tensor, project: Project, rows: Rows, terms: Terms) -> None:
     logits_CV, is_reusable = _projected(leaf_CH, project)
     if isinstance(rows.targets, ExactTargets):
         with torch.no_grad():
@@ -227,7 +191,9 @@ def _evaluate_chunk(leaf_CH: Tensor, project: Project, rows: _Rows, terms: _Term
     budget = BLOCK_ELEMENTS.get(logits_CV.device.type, BLOCK_ELEMENTS["cuda"])
     for start, stop in _spans(plain_CV.shape[0], max(1, budget // plain_CV.shape[1])):
         block_BV = plain_CV[start:stop]
-        grad_BV = _evaluate_block(block_BV, rows.slice(start, stop), terms, leaf_CH.requires_grad)
+        grad_BV = evaluate_block(
+            block_BV, rows.slice(start, stop), terms, differentiate=leaf_CH.requires_grad
+        )
         if grad_BV is not None:
             grad_CV[start:stop] = grad_BV
     if leaf_CH.requires_grad:
@@ -250,43 +216,3 @@ def _projected(leaf_CH: Tensor, project: Project) -> tuple[Tensor, bool]:
     with hooks, nullcontext() if leaf_CH.requires_grad else torch.no_grad():
         logits_CV = project(leaf_CH)
     return logits_CV, logits_CV.untyped_storage().data_ptr() not in needed
-
-
-def _evaluate_block(
-    block_BV: Tensor, rows: _Rows, terms: _Terms, differentiate: bool
-) -> Tensor | None:
-    with torch.set_grad_enabled(differentiate):
-        # Upcast once: two terms would otherwise round their gradients to half precision apart.
-        wide_BV = at_temperature(block_BV, 1.0).detach().requires_grad_(differentiate)
-        objective_B = _objective(wide_BV, rows, terms)
-        rows.objective_N.copy_(objective_B.detach())
-        if not differentiate:
-            return None
-        coefficients_B = rows.coefficients_N.to(objective_B.dtype)
-        (grad_BV,) = torch.autograd.grad(objective_B, wide_BV, coefficients_B)
-    # 0 · inf is NaN: an unweighted row has no gradient whatever it holds.
-    return grad_BV.masked_fill_((rows.coefficients_N == 0).unsqueeze(-1), 0.0)
-
-
-def _objective(wide_BV: Tensor, rows: _Rows, terms: _Terms) -> Tensor:
-    nll_B = wide_BV.new_zeros(())
-    if terms.nll_weight > 0 and rows.target_ids_N is not None:
-        nll_B = cross_entropy(wide_BV, rows.target_ids_N.long(), reduction="none")
-        rows.nll_N.copy_(nll_B.detach())
-    if terms.objective is None:
-        return nll_B
-    divergence_B = terms.objective.evaluate(rows.targets, wide_BV, terms.options)
-    rows.divergence_N.copy_(divergence_B.detach())
-    rows.entropy_N.copy_(_teacher_entropy(rows.targets, terms.options.temperature))
-    if terms.nll_weight == 0:
-        return divergence_B
-    return (1.0 - terms.nll_weight) * divergence_B + terms.nll_weight * nll_B
-
-
-@torch.no_grad()
-def _teacher_entropy(targets: Targets | None, temperature: float) -> Tensor:
-    if isinstance(targets, LogitTargets):
-        return entropy(targets.teacher_logits_NV, temperature=temperature)
-    if isinstance(targets, BucketTargets):
-        return bucket_entropy(targets) if targets.entropy_N is None else targets.entropy_N
-    return torch.zeros(())

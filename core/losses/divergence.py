@@ -15,6 +15,8 @@ import math
 import torch
 from torch import Tensor
 
+from core.losses.temperature import at_temperature, gain, of_teacher
+
 EXCLUDED = -1e30
 """Log-probability of an excluded column: finite, so differences and products stay finite, and its
 exponential is exactly zero in every dtype."""
@@ -192,14 +194,18 @@ def mixture_log_ratios(
 
 
 def paired_log_probs(
-    teacher_logits_NV: Tensor, student_logits_NV: Tensor, temperature: float
+    teacher_logits_NV: Tensor,
+    student_logits_NV: Tensor,
+    temperature: float,
+    teacher_temperature: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the two log-softmaxes at ``temperature``, excluded columns at ``EXCLUDED``.
+    """Return the two log-softmaxes at their temperatures, excluded columns at ``EXCLUDED``.
 
     Args:
         teacher_logits_NV: Raw logits of the teacher.
         student_logits_NV: Raw logits of the student, same shape.
-        temperature: τ > 0.
+        temperature: τ > 0 of the student, and of the teacher by default.
+        teacher_temperature: τ > 0 of the teacher, where it differs.
 
     Returns:
         ``(log P, log Q)``, both finite, in one dtype of at least float32.
@@ -212,7 +218,7 @@ def paired_log_probs(
             f"teacher logits have shape {tuple(teacher_logits_NV.shape)} but student logits "
             f"{tuple(student_logits_NV.shape)}: score the same positions over one vocabulary"
         )
-    teacher_NV = at_temperature(teacher_logits_NV, temperature)
+    teacher_NV = at_temperature(teacher_logits_NV, of_teacher(teacher_temperature, temperature))
     student_NV = at_temperature(student_logits_NV, temperature)
     dtype = torch.promote_types(teacher_NV.dtype, student_NV.dtype)
     teacher_NV, student_NV = teacher_NV.to(dtype), student_NV.to(dtype)
@@ -221,27 +227,6 @@ def paired_log_probs(
         teacher_NV = teacher_NV.masked_fill(excluded_NV, EXCLUDED)
         student_NV = student_NV.masked_fill(excluded_NV, EXCLUDED)
     return teacher_NV.log_softmax(-1), student_NV.log_softmax(-1)
-
-
-def at_temperature(logits_NV: Tensor, temperature: float) -> Tensor:
-    """Return ``logits / temperature`` in at least float32.
-
-    A bfloat16 softmax over a large vocabulary loses whole nats, so the upcast comes first.
-
-    Args:
-        logits_NV: Raw logits.
-        temperature: τ > 0.
-
-    Returns:
-        The scaled logits; float64 stays float64.
-
-    Raises:
-        ValueError: τ is not a positive finite number.
-    """
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature must be positive and finite, got {temperature}")
-    wide_NV = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
-    return wide_NV if temperature == 1.0 else wide_NV / temperature
 
 
 def jointly_excluded(teacher_NV: Tensor, student_NV: Tensor) -> Tensor | None:
@@ -269,19 +254,6 @@ def jointly_excluded(teacher_NV: Tensor, student_NV: Tensor) -> Tensor | None:
     if bool(excluded_NV.all(-1).any()):
         raise ValueError("every column of a row is −inf: no distribution is left")
     return excluded_NV
-
-
-def gain(temperature: float, scale_by_temperature_squared: bool) -> float:
-    """Return τ² where asked for, else 1.
-
-    Args:
-        temperature: τ.
-        scale_by_temperature_squared: Whether the factor applies.
-
-    Returns:
-        The factor of the divergence.
-    """
-    return temperature * temperature if scale_by_temperature_squared else 1.0
 
 
 def check_teacher_weight(teacher_weight: float) -> None:

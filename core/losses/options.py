@@ -10,9 +10,12 @@ class ObjectiveOptions:
     """Numbers of every objective; each reads its own and ignores the others."""
 
     temperature: float = 1.0
-    """Loss temperature τ: divides teacher's and student's logits. Not the sampling temperature."""
+    """Loss temperature τ: divides the student's logits, and the teacher's unless it has its own.
+    Not the sampling temperature."""
+    teacher_temperature: float | None = None
+    """Divides the teacher's logits; None for the loss temperature."""
     scale_by_temperature_squared: bool = True
-    """Multiply a divergence by τ²."""
+    """Multiply a divergence by the square of the loss temperature."""
     teacher_weight: float = 0.5
     """w of the Jensen–Shannon mixture M = w·teacher + (1−w)·student."""
     tail_epsilon: float = TAIL_EPSILON

@@ -5,8 +5,8 @@ To add one: write a pure function, add an entry with its laws here, and
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +15,6 @@ from core.losses.buckets import bucket_entropy, paired_categories
 from core.losses.divergence import (
     check_teacher_weight,
     entropy,
-    gain,
     jensen_shannon_from_log_probs,
     kl_from_log_probs,
     paired_log_probs,
@@ -28,26 +27,15 @@ from core.losses.mixing import (
     skew_forward_kl,
     skew_reverse_kl,
 )
+from core.losses.objective import Measured, Objective
 from core.losses.options import ObjectiveOptions
-from core.losses.sampled import clipped_surrogate, sampled_log_probs
+from core.losses.sampled import SurrogateDiagnostics, clipped_surrogate, sampled_log_probs
 from core.losses.targets import BucketTargets, LogitTargets, SampledTargets
-from core.losses.truncated import truncated_forward_kl
+from core.losses.temperature import gain, of_teacher
+from core.losses.truncated import TruncationDiagnostics, truncated_forward_kl
 from core.losses.union import paired_union_categories
 
-Evaluate = Callable[[Any, Tensor, ObjectiveOptions], Tensor]
 OnLogProbs = Callable[[Tensor, Tensor, ObjectiveOptions], Tensor]
-
-
-@dataclass(frozen=True)
-class Objective:
-    """One loss per position as a pure function of targets and student logits."""
-
-    name: str
-    evaluate: Evaluate
-    reads: frozenset[type]
-    """Kinds of targets."""
-    laws: Laws
-
 
 REFUSED = {
     "k1": "its gradient does not contain the teacher; use verl_pg_k1, where it is an advantage",
@@ -97,24 +85,64 @@ def paired(
     """
     o = options
     if isinstance(targets, BucketTargets):
-        return paired_categories(targets, logits_NV, o.temperature, o.tail_epsilon)
+        return paired_categories(
+            targets, logits_NV, o.temperature, o.tail_epsilon, o.teacher_temperature
+        )
     teacher_NV = targets.teacher_logits_NV
     if o.union_top_k is None:
-        return paired_log_probs(teacher_NV, logits_NV, o.temperature)
+        return paired_log_probs(teacher_NV, logits_NV, o.temperature, o.teacher_temperature)
     return paired_union_categories(
-        teacher_NV, logits_NV, o.union_top_k, o.temperature, o.tail_epsilon
+        teacher_NV, logits_NV, o.union_top_k, o.temperature, o.tail_epsilon, o.teacher_temperature
     )
+
+
+def teacher_entropy(
+    targets: LogitTargets | BucketTargets, temperature: float, teacher_temperature: float | None
+) -> Tensor:
+    """Return the entropy of the teacher at its temperature.
+
+    Args:
+        targets: Full logits; or buckets, which hold the entropy of the whole distribution or are
+            themselves all that is known of it.
+        temperature: τ of the loss.
+        teacher_temperature: τ of the teacher, or None for the loss's.
+
+    Returns:
+        ``[N]`` nats.
+
+    Raises:
+        ValueError: τ ≤ 0.
+    """
+    if isinstance(targets, LogitTargets):
+        tau = of_teacher(teacher_temperature, temperature)
+        return entropy(targets.teacher_logits_NV, temperature=tau)
+    return bucket_entropy(targets) if targets.entropy_N is None else targets.entropy_N
+
+
+MASSES = ("student_mass", "teacher_mass")
+
+
+def _masses(
+    targets: Any, teacher_NC: Tensor, student_NC: Tensor, o: ObjectiveOptions
+) -> Mapping[str, Tensor]:
+    """Return the mass of each side on the support; without a support there is nothing to say."""
+    if not isinstance(targets, BucketTargets) and o.union_top_k is None:
+        return {}
+    tails = student_NC[:, -1].detach(), teacher_NC[:, -1].detach()
+    return {name: -tail.expm1() for name, tail in zip(MASSES, tails, strict=True)}
 
 
 def _distribution(name: str, on_log_probs: OnLogProbs, laws: Laws | None = None) -> Objective:
     """Return an objective on log-probabilities, whatever the categories are."""
 
-    def evaluate(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
+    def measure(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Measured:
         teacher_NC, student_NC = paired(targets, logits_NV, o)
         scale = gain(o.temperature, o.scale_by_temperature_squared)
-        return on_log_probs(teacher_NC, student_NC, o) * scale
+        value_N = on_log_probs(teacher_NC, student_NC, o) * scale
+        return value_N, _masses(targets, teacher_NC, student_NC, o)
 
-    return Objective(name, evaluate, frozenset({LogitTargets, BucketTargets}), laws or Laws())
+    reads = frozenset({LogitTargets, BucketTargets})
+    return Objective(name, measure, reads, laws or Laws(), support_diagnostics=MASSES)
 
 
 def _jsd(teacher_NC: Tensor, student_NC: Tensor, o: ObjectiveOptions) -> Tensor:
@@ -122,32 +150,28 @@ def _jsd(teacher_NC: Tensor, student_NC: Tensor, o: ObjectiveOptions) -> Tensor:
     return jensen_shannon_from_log_probs(teacher_NC, student_NC, o.teacher_weight)
 
 
-def _teacher_entropy(targets: LogitTargets | BucketTargets, o: ObjectiveOptions) -> Tensor:
-    if isinstance(targets, LogitTargets):
-        return entropy(targets.teacher_logits_NV, temperature=o.temperature)
-    return bucket_entropy(targets) if targets.entropy_N is None else targets.entropy_N
-
-
-def _entropy_aware(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
+def _entropy_aware(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Measured:
     teacher_NC, student_NC = paired(targets, logits_NV, o)
-    value_N = entropy_aware_kl(
-        teacher_NC, student_NC, _teacher_entropy(targets, o), o.entropy_threshold
-    )
-    return value_N * gain(o.temperature, o.scale_by_temperature_squared)
+    entropy_N = teacher_entropy(targets, o.temperature, o.teacher_temperature)
+    value_N = entropy_aware_kl(teacher_NC, student_NC, entropy_N, o.entropy_threshold)
+    undecided_N = entropy_N.detach() > o.entropy_threshold
+    scale = gain(o.temperature, o.scale_by_temperature_squared)
+    masses = _masses(targets, teacher_NC, student_NC, o)
+    return value_N * scale, {"undecided": undecided_N, **masses}
 
 
-def _verl_forward_kl_topk(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    loss_N, _ = truncated_forward_kl(
+def _verl_forward_kl_topk(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Measured:
+    loss_N, found = truncated_forward_kl(
         targets,
         logits_NV,
         log_prob_min_clamp=o.log_prob_min_clamp,
         loss_max_clamp=o.loss_max_clamp,
     )
-    return loss_N
+    return loss_N, _without_axis(found)
 
 
-def _verl_pg_k1(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
-    loss_N, _ = clipped_surrogate(
+def _verl_pg_k1(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Measured:
+    loss_N, found = clipped_surrogate(
         sampled_log_probs(logits_NV, targets.sampled_ids_N),
         targets,
         clip_low=o.clip_ratio_low,
@@ -155,7 +179,21 @@ def _verl_pg_k1(targets: Any, logits_NV: Tensor, o: ObjectiveOptions) -> Tensor:
         dual_clip=o.clip_ratio_c,
         loss_max_clamp=o.loss_max_clamp,
     )
-    return loss_N
+    return loss_N, _without_axis(found)
+
+
+def _names(diagnostics: type) -> tuple[str, ...]:
+    return tuple(field.name.removesuffix("_N") for field in fields(diagnostics))
+
+
+def _without_axis(
+    diagnostics: TruncationDiagnostics | SurrogateDiagnostics,
+) -> Mapping[str, Tensor]:
+    """Return the columns under their names in a metrics row."""
+    return {
+        field.name.removesuffix("_N"): getattr(diagnostics, field.name)
+        for field in fields(diagnostics)
+    }
 
 
 def _mixture_entropy(options: ObjectiveOptions) -> float:
@@ -189,19 +227,26 @@ OBJECTIVES: dict[str, Objective] = {
             Laws(gradient_is_of_the_value=False),
         ),
         Objective(
-            "entropy_aware_kl", _entropy_aware, frozenset({LogitTargets, BucketTargets}), Laws()
+            "entropy_aware_kl",
+            _entropy_aware,
+            frozenset({LogitTargets, BucketTargets}),
+            Laws(),
+            ("undecided",),
+            MASSES,
         ),
         Objective(
             "forward_kl_topk",
             _verl_forward_kl_topk,
             frozenset({BucketTargets}),
             Laws(flat_at_identity=False),
+            _names(TruncationDiagnostics),
         ),
         Objective(
             "verl_pg_k1",
             _verl_pg_k1,
             frozenset({SampledTargets}),
             Laws(non_negative=False),
+            _names(SurrogateDiagnostics),
         ),
     )
 }

@@ -9,7 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from core.losses.divergence import EXCLUDED, at_temperature, jointly_excluded
+from core.losses.divergence import EXCLUDED, jointly_excluded
+from core.losses.temperature import at_temperature
 
 
 def split_support(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from core.losses.support import join_tail, smoothed_pair, split_support
+from core.losses.temperature import of_teacher
 
 
 def union_support(
@@ -44,6 +45,7 @@ def paired_union_categories(
     top_k: int,
     temperature: float,
     tail_epsilon: float,
+    teacher_temperature: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return both sides' log-probabilities over the union support and its tail.
 
@@ -54,8 +56,9 @@ def paired_union_categories(
         teacher_logits_NV: Raw logits of the teacher.
         student_logits_NV: Raw logits of the student, same shape.
         top_k: Tokens that each side chooses.
-        temperature: τ > 0.
+        temperature: τ > 0 of the student, and of the teacher by default.
         tail_epsilon: Smallest tail probability.
+        teacher_temperature: τ > 0 of the teacher, where it differs.
 
     Returns:
         ``(log P, log Q)``, each ``[N, 2k + 1]``, finite; repeated ids hold no mass.
@@ -71,8 +74,11 @@ def paired_union_categories(
         )
     ids_NK, repeated_NK = union_support(teacher_logits_NV, student_logits_NV, top_k)
     sides = []
-    for logits_NV in (teacher_logits_NV, student_logits_NV):
-        support_NK, tail_N = split_support(logits_NV, ids_NK, temperature)
+    for logits_NV, tau in (
+        (teacher_logits_NV, of_teacher(teacher_temperature, temperature)),
+        (student_logits_NV, temperature),
+    ):
+        support_NK, tail_N = split_support(logits_NV, ids_NK, tau)
         sides.append(join_tail(support_NK.masked_fill(repeated_NK, -torch.inf), tail_N))
     dtype = torch.promote_types(sides[0].dtype, sides[1].dtype)
     return smoothed_pair(sides[0].to(dtype), sides[1].to(dtype), tail_epsilon)
