@@ -8,7 +8,7 @@ for the servers and for the workers alike, whatever profile the user has. ``[too
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 HOME_VARIABLE = "OPD_HOME"
@@ -83,9 +83,11 @@ def activated(home: Path, api_url: str) -> Iterator[None]:
     before = dict(os.environ)
     _replace_environment(environment(home, api_url))
     try:
-        yield
+        with _reread():
+            yield
     finally:
         _replace_environment(before)
+        _reread()
 
 
 def _paths(home: Path) -> dict[str, str]:
@@ -111,7 +113,18 @@ def _replace_environment(environ: Mapping[str, str]) -> None:
     for name in os.environ.keys() - environ.keys():
         del os.environ[name]
     os.environ.update(environ)
-    if "prefect.context" in sys.modules:
-        from prefect.context import refresh_global_settings_context
 
-        refresh_global_settings_context()
+
+def _reread() -> AbstractContextManager[object]:
+    """Make a Prefect that is loaded already read the environment again.
+
+    Returns:
+        A context in which that holds even inside settings that somebody put in force.
+    """
+    if "prefect.context" not in sys.modules:
+        return nullcontext()
+    from prefect import context
+
+    context.refresh_global_settings_context()
+    root = context.GLOBAL_SETTINGS_CONTEXT
+    return context.SettingsContext(profile=root.profile, settings=root.settings)

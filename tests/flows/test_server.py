@@ -109,6 +109,7 @@ def gone(pid):
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_a_run_leaves_its_history_and_nothing_running_and_a_cached_one_needs_no_torch(
     home, tmp_path
 ):
@@ -184,6 +185,7 @@ def test_two_runs_may_start_on_a_new_home_at_once(tmp_path):
 
 
 @pytest.mark.server
+@pytest.mark.slow
 def test_an_interrupt_is_for_the_flow_not_for_the_server(home):
     text = f"""
         import os, signal, time

@@ -61,6 +61,15 @@ def test_a_prefect_that_is_loaded_already_follows(tmp_path):
     assert get_current_settings().api.url != URL
 
 
+def test_settings_that_are_in_force_around_do_not_count(tmp_path):
+    from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: "http://around/api"}):
+        with activated(tmp_path, URL):
+            assert get_current_settings().api.url == URL
+        assert get_current_settings().api.url == "http://around/api"
+
+
 def test_prefect_knows_every_setting_by_this_name(tmp_path):
     from prefect.settings import Settings
 
