@@ -17,6 +17,7 @@ from transformers.cache_utils import Cache
 
 from core.errors import BackendError, ModelSourceError
 from core.models.adapters import attach_lora, plain_name
+from core.models.attention import ROWWISE
 from core.models.backend import KVCache
 from core.models.loading import load_decoder, resolve_dtype
 from core.models.tokenizer import load_tokenizer
@@ -100,6 +101,8 @@ class HFBackend:
                 f"models.student.dtype={dtype} cannot train every weight: small steps are lost",
                 "Set models.student.dtype=float32, or models.student.lora.enabled=true.",
             )
+        if attn_implementation == "sdpa":
+            model.set_attn_implementation(ROWWISE)
         self._model = model.to(self.device)
         self._decoder = model.get_decoder()
         self._cache_argument = cache_argument(self._decoder)

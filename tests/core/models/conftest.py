@@ -29,7 +29,6 @@ SIZES = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
-    "initializer_range": 0.2,
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 2,
@@ -71,7 +70,8 @@ def write_model(path: Path, family: str = "llama", *, spare_rows: int = 0, **cha
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(noise * 0.2 if parameter.ndim == 2 else noise * 0.1 + 1)
     model.save_pretrained(path)
     write_tokenizer(path, tokenizer)
     return path
