@@ -152,6 +152,7 @@ def cold_start_spec(recipe: Recipe) -> ColdStartSpec | None:
         schedule=own_schedule(recipe, own) if own else shared_schedule(recipe, 0),
         selection=selection_spec(recipe),
         aggregation=recipe.loss.aggregation,
+        demonstrations=own.demonstrations if own else None,
         carries_optimizer=own is None,
         seed=recipe.run.seed,
     )

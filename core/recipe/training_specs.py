@@ -54,6 +54,8 @@ class ColdStartSpec(Spec):
     """Which tokens of a trace count."""
     aggregation: Aggregation
     """How tokens and traces are averaged."""
+    demonstrations: int | None = None
+    """Different oracle traces; null takes all."""
     carries_optimizer: bool
     """The first on-policy cycle continues the moments and the schedule, not the weights alone."""
     seed: int

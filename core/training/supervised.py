@@ -42,6 +42,8 @@ class SupervisedPlan:
     """Learning rate."""
     aggregation: str
     """How tokens and traces are averaged."""
+    demonstrations: int | None = None
+    """Different traces, the first of the order; None takes all."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def cold_start_plan(spec: ColdStartSpec) -> SupervisedPlan:
         optimizer=spec.optimizer,
         schedule=spec.schedule,
         aggregation=spec.aggregation,
+        demonstrations=spec.demonstrations,
     )
 
 
@@ -122,7 +125,9 @@ def fit(
     optimizer = Optimizer(backend.trainable(), plan.optimizer, state.moments)
     stepper = Stepper(backend, optimizer, plan.schedule, Objective(plan.aggregation), runtime)
     rows = []
-    order = task_order(len(examples), plan.order_seed, state.counters.task_cursor)
+    order = task_order(
+        len(examples), plan.order_seed, state.counters.task_cursor, plan.demonstrations
+    )
     try:
         for cycle, group in groups(order, plan):
             _, row = stepper.step([examples[index] for index in group], lambda _: None)
@@ -169,18 +174,22 @@ def weights_only(state: StudentState) -> StudentState:
     return StudentState(tensors=state.tensors, moments=NO_MOMENTS, counters=counters)
 
 
-def task_order(count: int, seed: int, cursor: int = 0) -> Iterator[int]:
+def task_order(
+    count: int, seed: int, cursor: int = 0, distinct: int | None = None
+) -> Iterator[int]:
     """Yield task indices without end: one shuffled order, over and over.
 
     Args:
         count: Number of tasks, at least 1.
         seed: Run seed; the order is ``random.Random(seed ^ 0x5EED).shuffle(range(count))``.
         cursor: Tasks that were used before.
+        distinct: Start over after this many; None after all.
     """
     order = list(range(count))
     random.Random(seed ^ 0x5EED).shuffle(order)
+    order = order[:distinct]
     while True:
-        yield order[cursor % count]
+        yield order[cursor % len(order)]
         cursor += 1
 
 

@@ -37,6 +37,17 @@ def environment_exists(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
         yield problem("environment.params", error.message, error.hint)
 
 
+def demonstrations_exist(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """There is one oracle trace per training task."""
+    own, tasks = recipe.cold_start, recipe.environment.train_tasks
+    if own is not None and own.demonstrations is not None and own.demonstrations > tasks:
+        yield problem(
+            "cold_start.demonstrations",
+            f"is {own.demonstrations}, and environment.train_tasks is {tasks}",
+            "Lower it, or leave it out to use every trace.",
+        )
+
+
 def parquet_is_single_turn_opd(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """6: prompts from files have no tools, no oracle, no hint and no verifier."""
     source = recipe.source

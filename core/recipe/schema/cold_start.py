@@ -13,6 +13,9 @@ class ColdStart(Section):
     """Supervised cycles."""
     rollouts_per_cycle: int | None = Field(default=None, ge=1, le=8192)
     """Oracle traces per cycle; null means ``train.rollouts_per_cycle``."""
+    demonstrations: int | None = Field(None, ge=1)
+    """Different oracle traces to learn from, the first in the run's task order; null means one per
+    training task. Demonstrations are scarce where a teacher is not: it labels any episode."""
     learning_rate: float = Field(gt=0, le=1)
     """Peak learning rate."""
     lr_schedule: Schedule = "cosine"

@@ -80,6 +80,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "loss.sampled_token_nll_weight": ((), "0.5", UPDATE),
     "cold_start.cycles": (COLD, "5", {"cold_start"}),
     "cold_start.rollouts_per_cycle": (COLD, "5", {"cold_start"}),
+    "cold_start.demonstrations": (COLD, "5", {"cold_start"}),
     "cold_start.learning_rate": (COLD, "0.5", {"cold_start"}),
     "cold_start.lr_schedule": (COLD, "linear", {"cold_start"}),
     "cold_start.warmup_steps": (COLD, "1", {"cold_start"}),

@@ -27,6 +27,15 @@ def test_environment_accepts_its_parameters(judged):
     assert judged(data.environment_exists, "environment.params.prompt_style=compact") == []
 
 
+def test_demonstrations_are_training_tasks(judged):
+    cold = ("cold_start.cycles=1", "cold_start.learning_rate=0.1", "environment.train_tasks=8")
+    rule = data.demonstrations_exist
+    assert judged(rule, *cold) == judged(rule, *cold, "cold_start.demonstrations=8") == []
+    found = judged(rule, *cold, "cold_start.demonstrations=9")
+    assert keys(found) == ["cold_start.demonstrations"]
+    assert found[0].what == "is 9, and environment.train_tasks is 8"
+
+
 @pytest.mark.parametrize(
     ("override", "key"),
     [
