@@ -20,6 +20,12 @@ class OpdError(Exception):
         return f"{self.message}\n{self.hint}"
 
 
+class InterruptedRunError(OpdError):
+    """A person stopped the run; what was finished is kept."""
+
+    exit_code = 130
+
+
 class InputError(OpdError):
     """What the user gave cannot be used; nothing was started."""
 
@@ -56,6 +62,10 @@ class ToolCallParseError(InputError):
 
 class ToolEnvironmentError(OpdError):
     """A tool refused its input; the episode sees it as a failed observation."""
+
+
+class InvalidToolCallError(ToolEnvironmentError):
+    """A tool was called with arguments of the wrong type."""
 
 
 class StoreError(InputError):

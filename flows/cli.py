@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from core.errors import OpdError
+from core.errors import InterruptedRunError, OpdError
 
 app = typer.Typer(
     name="opd",
@@ -22,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-INTERRUPTED = 130
+INTERRUPTED = InterruptedRunError.exit_code
 LAST_ERROR = Path(".opd/last-error.log")
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file in recipes/.")]
@@ -41,7 +41,10 @@ def run(recipe: RecipePath, overrides: Overrides = None, as_json: AsJson = False
     """Run a recipe in this process; what was computed before is not computed again."""
     from flows.run_recipe import run_recipe
 
-    summary = run_recipe(recipe, overrides or [], quiet=as_json)
+    try:
+        summary = run_recipe(recipe, overrides or [], quiet=as_json)
+    except KeyboardInterrupt:
+        raise InterruptedRunError("interrupted", "The same command goes on from here.") from None
     if as_json:
         _print_json(summary)
 
@@ -88,7 +91,10 @@ def status(as_json: AsJson = False) -> None:
     from flows.stack import status as look
 
     found = look()
-    _print_json(found) if as_json else print(found)
+    if as_json:
+        _print_json(found.as_document())
+    else:
+        print(found)
 
 
 @app.command("import-gguf")
@@ -174,9 +180,6 @@ def main() -> None:
     except OpdError as error:
         _complain(error.message, error.hint)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _complain("interrupted", "The same command resumes where it stopped.")
-        sys.exit(INTERRUPTED)
     except Exception as error:
         _record_fault(error)
         sys.exit(3)

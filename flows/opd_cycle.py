@@ -1,6 +1,7 @@
 """The flow ``opd-cycle``: one recipe, one seed, one process."""
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,8 +28,8 @@ from tasks.caching import Step, open_store
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_STEPS = 10
-"""Steps between updates of the progress artifact: each is a request to the server."""
+PROGRESS_S = 2.0
+"""Seconds between updates of the progress artifact: each is a request to the server."""
 
 
 @flow(name="opd-cycle", flow_run_name="{recipe_path}", validate_parameters=True)
@@ -68,6 +69,7 @@ class _Caller:
         self.computed = 0
         self._runtime = runtime
         self._total = total
+        self._shown = time.monotonic()
         self._listener = LISTENER.get()
         self._listener.begin(total)
         made = create_progress_artifact(0.0, key="opd-progress", description="steps")
@@ -83,8 +85,10 @@ class _Caller:
         self.calls += 1
         self.computed += call.found is None
         self._listener.after(cached=call.found is not None)
-        if self.calls % PROGRESS_STEPS == 0 or self.calls == self._total:
+        now = time.monotonic()
+        if now - self._shown >= PROGRESS_S or self.calls == self._total:
             update_progress_artifact(self._artifact, 100.0 * self.calls / self._total)
+            self._shown = now
         return ref
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from core.recipe.loading import load
 from flows.progress import bar
 from flows.server import server
+from tasks.caching import Step
 
 
 def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> 
     if not quiet:
         for note in loaded.notes:
             print(f"note: {note}")
-    with server(), bar(quiet=quiet):
+    with server(meanwhile=_prepare), bar(quiet=quiet):
         from flows.opd_cycle import opd_cycle
 
         summary = opd_cycle(
@@ -39,6 +40,16 @@ def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> 
     if not quiet:
         print_summary(summary)
     return summary
+
+
+def _prepare() -> None:
+    """Do what needs no server while an embedded one starts: import, and read our own sources."""
+    from flows import graph, opd_cycle
+
+    assert opd_cycle.opd_cycle.name == "opd-cycle"
+    for one in vars(graph).values():
+        if isinstance(one, Step):
+            one.code()
 
 
 def print_summary(summary: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from core.artifacts.record import ArtifactRef, NumericClass, Record
 from core.artifacts.store import Store
 from core.errors import StoreError
 from core.recipe.runtime import Runtime
-from tasks.gpu import uses_cuda
 
 if TYPE_CHECKING:
     from core.models.building import Placement
@@ -45,7 +44,6 @@ class StepContext:
     @cached_property
     def placement(self) -> "Placement":
         """Device and model directories."""
-        from core.models.building import Placement
+        from core.models.building import place
 
-        device = "cuda" if uses_cuda(self.runtime) else "cpu"
-        return Placement(device, self.runtime.model_paths, self.runtime.threads)
+        return place(self.runtime)

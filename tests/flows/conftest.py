@@ -1,8 +1,6 @@
-"""One Prefect server for all flow tests, in a home of its own."""
+"""The smallest whole run."""
 
 import pytest
-
-from flows.server import server
 
 TINY = """\
 run: {mode: opd, seed: 3}
@@ -22,12 +20,6 @@ train: {cycles: 2, rollouts_per_cycle: 4, gradient_accumulation_steps: 4, learni
 report: {max_trajectories: 2}
 """
 """A whole run in two seconds: it learns nothing, and takes every step."""
-
-
-@pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory):
-    with server(tmp_path_factory.mktemp("prefect")) as api_url:
-        yield api_url
 
 
 @pytest.fixture
