@@ -79,8 +79,9 @@ def independence_fingerprint(backend: Backend, shape: EngineShape) -> Independen
     if independent:
         decode_widths = [width for width in shape.widths if probe.decodes_alike(width)]
         prefill_widths = [width for width in shape.widths if probe.prefills_alike(width)]
-        used = [*decode_widths, shape.width]
-        counts = [n for n in shape.row_counts if all(probe.decodes_alike(w, n) for w in used)]
+        counts = list(shape.row_counts)
+        for width in [*decode_widths, shape.width]:
+            counts = probe.counts_alike(width, counts)
     else:
         logger.warning(
             "%s on %s: bits of an episode depend on its batch here", backend.name, backend.device
@@ -119,10 +120,11 @@ class _Probe:
         return ids.to(self.backend.device)
 
     def refill(self, rows_R: Tensor) -> None:
-        """Fill rows of the cache with new noise."""
+        """Fill rows of the cache with new noise, the same in every layer: noise is not free."""
+        shape = (len(rows_R), *self.cache.keys[0].shape[1:])
+        noise = torch.rand(shape, generator=self.generator) * 2 - 1
         for tensor in [*self.cache.keys, *self.cache.values]:
-            noise = torch.rand((len(rows_R), *tensor.shape[1:]), generator=self.generator)
-            tensor[rows_R.to(tensor.device)] = (noise * 2 - 1).to(tensor.device, tensor.dtype)
+            tensor[rows_R.to(tensor.device)] = noise.to(tensor.device, tensor.dtype)
 
     def decode(self, rows: slice | None = None, width: int | None = None) -> Tensor:
         """Return logits of one decode step, by default on all rows and slots."""
@@ -148,13 +150,24 @@ class _Probe:
         ]
         return torch.cat(parts)
 
-    def decodes_alike(self, width: int, count: int | None = None) -> bool:
-        """Decode ``width`` slots, of the first and of the last ``count`` rows, and compare."""
+    def decodes_alike(self, width: int) -> bool:
+        """Decode with ``width`` slots and compare."""
+        self.cursors_S = self.spread(width)
+        return torch.equal(self.decode(width=width), self.decode())
+
+    def counts_alike(self, width: int, counts: list[int]) -> list[int]:
+        """Return those counts whose first and last rows decode to what all rows decode to."""
         rows = self.shape.rows
         self.cursors_S = self.spread(width)
-        expected_SV = self.decode()
-        slices = [slice(0, count or rows), slice(rows - (count or rows), rows)]
-        return all(torch.equal(self.decode(part, width), expected_SV[part]) for part in slices)
+        expected_SV = self.decode(width=width)
+        return [
+            count
+            for count in counts
+            if all(
+                torch.equal(self.decode(part, width), expected_SV[part])
+                for part in (slice(0, count), slice(rows - count, rows))
+            )
+        ]
 
     def prefills_alike(self, width: int) -> bool:
         """Prefill the first group with ``width`` slots and compare."""
