@@ -6,16 +6,22 @@ from typing import Any
 
 from core.recipe.document import Document
 from core.recipe.execution import EXECUTION_KEYS
+from core.recipe.objective import READERS, TAIL_MODES, objective_name
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import steps_per_cycle, total_steps
 from core.recipe.schema.section import Section
 from core.recipe.steps import SELECTORS_WITH_RATIO
 
-VERL_MODES = ("forward_kl_topk", "verl_pg_k1")
+TINY_MIXTURE = 0.05
+"""Weight of a side in ``jsd`` below which the weight acts as a learning rate."""
 
 
-def _not_verl(recipe: Recipe) -> bool:
-    return recipe.loss.mode not in VERL_MODES
+def _unread(key: str) -> tuple[Callable[[Recipe], bool], str]:
+    readers = READERS[key]
+    return (
+        lambda recipe: objective_name(recipe.loss) not in readers,
+        f"only {' and '.join(readers)} read{'s' if len(readers) == 1 else ''} it",
+    )
 
 
 def _supervised(recipe: Recipe) -> bool:
@@ -27,22 +33,22 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         lambda recipe: recipe.selection.selector not in SELECTORS_WITH_RATIO,
         "this selector has no ratio",
     ),
-    "loss.jsd_beta": (
-        lambda recipe: recipe.loss.divergence != "jsd",
-        "loss.divergence is not jsd",
-    ),
+    **{f"loss.{key}": _unread(key) for key in READERS},
     "loss.tail_epsilon": (
-        lambda recipe: recipe.loss.mode != "bucketed_topk_tail",
+        lambda recipe: recipe.loss.mode not in TAIL_MODES,
         "loss.mode has no rest bucket",
     ),
-    "loss.log_prob_min_clamp": (_not_verl, "only verl's loss modes clamp"),
-    "loss.loss_max_clamp": (_not_verl, "only verl's loss modes clamp"),
-    "loss.clip_ratio": (_not_verl, "only verl_pg_k1 clips"),
-    "loss.clip_ratio_low": (_not_verl, "only verl_pg_k1 clips"),
-    "loss.clip_ratio_high": (_not_verl, "only verl_pg_k1 clips"),
-    "loss.clip_ratio_c": (_not_verl, "only verl_pg_k1 clips"),
-    "loss.estimator_implementation_version": (_not_verl, "only verl_pg_k1 has an estimator"),
-    "loss.divergence": (_supervised, "run.mode sft has no divergence"),
+    "loss.top_k": (
+        lambda recipe: recipe.loss.mode == "verl_pg_k1",
+        "verl_pg_k1 compares the sampled token alone",
+    ),
+    "loss.clip_ratio": (lambda _: True, "the lower and the upper half width have their own keys"),
+    "loss.estimator_implementation_version": (lambda _: True, "there is one estimator"),
+    "loss.teacher_temperature": (_supervised, "run.mode sft has no teacher"),
+    "loss.divergence": (
+        lambda recipe: _supervised(recipe) or recipe.loss.mode == "verl_pg_k1",
+        "run.mode sft and loss.mode verl_pg_k1 have no divergence",
+    ),
     "train.opd_freshness": (_supervised, "run.mode sft samples nothing"),
     "train.eval_every_cycles": (_supervised, "run.mode sft is evaluated before and after"),
     "run.deterministic": (lambda _: True, "kernels are always deterministic"),
@@ -65,6 +71,7 @@ def notes(recipe: Recipe, document: Document, moved: Sequence[str]) -> list[str]
         *_dtypes(recipe, document),
         *_warmups(recipe),
         *_training_split(recipe),
+        *_signals(recipe),
     ]
 
 
@@ -112,3 +119,26 @@ def _warmups(recipe: Recipe) -> Iterator[str]:
 def _training_split(recipe: Recipe) -> Iterator[str]:
     if recipe.eval.split == "train":
         yield "eval.split is train: success is measured on tasks that are trained on"
+
+
+def _signals(recipe: Recipe) -> Iterator[str]:
+    """Settings that are legal and mean something else than their names suggest."""
+    if _supervised(recipe):
+        return
+    loss, rollout = recipe.loss, recipe.rollout
+    smaller = min(loss.jsd_beta, 1 - loss.jsd_beta)
+    if objective_name(loss) == "jsd" and smaller < TINY_MIXTURE:
+        yield (
+            f"loss.jsd_beta {loss.jsd_beta} shrinks jsd, and every gradient, to about "
+            f"{smaller:.2g} of a KL; rescaled_jsd keeps its size"
+        )
+    if loss.sampled_token_nll_weight > 0:
+        yield (
+            "loss.sampled_token_nll_weight trains on the student's own samples, right or wrong, "
+            "not on demonstrations"
+        )
+    if rollout.top_p < 1 or rollout.top_k > 0:
+        yield (
+            "rollout.top_p or rollout.top_k truncates: the episodes are not exactly on-policy; "
+            "each token's kept probability is recorded"
+        )

@@ -196,9 +196,9 @@ class ScoreSpec(Spec):
     selection: SelectionSpec
     """Which tokens are scored."""
     loss_mode: LossMode
-    """What the teacher hands over."""
+    """What the teacher hands over, by the mode that is named after it."""
     top_k: int | None
-    """Log-probabilities per position; null where the whole distribution is used."""
+    """Log-probabilities per position; null where there is no support."""
     temperature: float | None
     """Divides the teacher's logits; null where the loss does it on the whole distribution."""
     teacher_mode: Literal["standard", "privileged_context"]

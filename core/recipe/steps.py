@@ -1,5 +1,12 @@
 """What each step needs to know of a recipe: pure functions from ``Recipe`` to a spec."""
 
+from core.recipe.objective import (
+    HANDED_OVER,
+    numbers,
+    objective_name,
+    phrase,
+    teacher_temperature,
+)
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import (
     cold_start_rollouts,
@@ -194,14 +201,14 @@ def rollout_spec(recipe: Recipe, cycle: int) -> RolloutSpec:
 
 def score_spec(recipe: Recipe) -> ScoreSpec:
     """Return what the teacher's targets depend on, besides its weights and the episodes."""
-    exact = recipe.loss.mode == "exact_full_vocab"
+    loss, handed_over = recipe.loss, HANDED_OVER[recipe.loss.mode]
     privileged = recipe.models.teacher.mode == "privileged_context"
     return ScoreSpec(
         environment=environment_spec(recipe) if privileged else None,
         selection=selection_spec(recipe),
-        loss_mode=recipe.loss.mode,
-        top_k=None if exact else recipe.loss.top_k,
-        temperature=None if exact else recipe.loss.temperature,
+        loss_mode=handed_over,
+        top_k=loss.top_k if handed_over == "bucketed_topk_tail" else None,
+        temperature=None if handed_over == "exact_full_vocab" else teacher_temperature(loss),
         teacher_mode=recipe.models.teacher.mode,
         run_seed=recipe.run.seed,
     )
@@ -213,11 +220,10 @@ def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
     first_cycle = shared_cold_start_cycles(recipe)
     return UpdateSpec(
         loss_mode=loss.mode,
-        divergence=loss.divergence,
+        divergence=objective_name(loss),
         temperature=loss.temperature,
         scale_by_temperature_squared=loss.scale_by_temperature_squared,
-        teacher_weight=loss.jsd_beta if loss.divergence == "jsd" else None,
-        tail_epsilon=loss.tail_epsilon if loss.mode == "bucketed_topk_tail" else None,
+        **numbers(loss),
         nll_weight=loss.sampled_token_nll_weight,
         aggregation=loss.aggregation,
         optimizer=optimizer_spec(recipe),
@@ -261,14 +267,12 @@ def objective_words(recipe: Recipe) -> str:
     if recipe.run.mode == "sft":
         return "supervised fine-tuning: cross-entropy on oracle traces"
     if recipe.run.mode == "offline_kd":
-        phrase = "offline distillation"
+        kind = "offline distillation"
     elif recipe.train.opd_freshness == "replay":
-        phrase = "online distillation with replay"
+        kind = "online distillation with replay"
     else:
-        phrase = "strict on-policy distillation"
-    loss = recipe.loss
-    support = f"top-{loss.top_k} + tail" if loss.mode == "bucketed_topk_tail" else loss.mode
-    return f"{phrase}: {loss.divergence} over {support.replace('_', ' ')}"
+        kind = "strict on-policy distillation"
+    return f"{kind}: {phrase(recipe.loss)}"
 
 
 def report_spec(recipe: Recipe) -> ReportSpec | None:

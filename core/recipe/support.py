@@ -28,11 +28,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
     *(Unbuilt(f"{model}.tokenizer_id") for model in MODELS),
     *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
     Unbuilt("source.kind", ("verl_parquet",), "Use environment."),
-    Unbuilt(
-        "loss.mode",
-        ("forward_kl_topk", "verl_pg_k1"),
-        "Use bucketed_topk_tail or exact_full_vocab.",
-    ),
     Unbuilt("selection.selector", ("verifier_gated",), "Use another selector."),
     Unbuilt("train.optimizer", ("adamw8bit",), "Use adamw."),
     Unbuilt("train.max_selected_training_tokens"),

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from core.recipe.schema.loss import Aggregation, Divergence, LossMode
+from core.recipe.schema.loss import Aggregation, LossMode, ObjectiveName
 from core.recipe.schema.train import Schedule
 from core.recipe.specs import SelectionSpec, Spec
 
@@ -66,17 +66,38 @@ class UpdateSpec(Spec):
     """Train the student on the scored episodes of one cycle."""
 
     loss_mode: LossMode
-    """What the teacher handed over."""
-    divergence: Divergence
-    """Direction of the divergence."""
+    """Which tokens are compared."""
+    divergence: ObjectiveName
+    """Registered objective."""
     temperature: float
-    """Divides both models' logits."""
+    """Divides the student's logits, and the teacher's unless it has its own."""
+    teacher_temperature: float | None = None
+    """Divides the teacher's logits; null where both have one."""
     scale_by_temperature_squared: bool
     """Multiply the divergence by temperature²."""
-    teacher_weight: float | None
-    """Weight of the teacher in the Jensen-Shannon mixture; null for the other divergences."""
-    tail_epsilon: float | None
-    """Least probability of the rest bucket; null where there is no bucket."""
+    teacher_weight: float | None = None
+    """Weight of the teacher in a Jensen-Shannon mixture; null, like each of the following numbers,
+    for an objective that does not read it."""
+    tail_epsilon: float | None = None
+    """Least probability of the rest bucket."""
+    union_top_k: int | None = None
+    """Tokens that either side contributes to a union support."""
+    skew: float | None = None
+    """Share of the first distribution in the second one of a skewed KL."""
+    head_mass: float | None = None
+    """Probability of the teacher's head in adaptive KL."""
+    entropy_threshold: float | None = None
+    """Teacher entropy above which forward KL is added, nats."""
+    log_prob_min_clamp: float | None = None
+    """Lower limit of log-probabilities, nats."""
+    loss_max_clamp: float | None = None
+    """Upper limit of a position's loss or advantage, nats."""
+    clip_ratio_low: float | None = None
+    """Lower half width of the clipping interval."""
+    clip_ratio_high: float | None = None
+    """Upper half width of the clipping interval."""
+    clip_ratio_c: float | None = None
+    """Dual clip."""
     nll_weight: float
     """Share of the sampled token's negative log-likelihood."""
     aggregation: Aggregation

@@ -72,9 +72,7 @@ class Selection:
     stats: SelectionStats
 
 
-def select_positions(
-    trajectory: Trajectory, spec: SelectionSpec, run_seed: int
-) -> Selection:
+def select_positions(trajectory: Trajectory, spec: SelectionSpec, run_seed: int) -> Selection:
     """Choose the target positions of a trajectory.
 
     Samples come from ``random.Random(derive_seed(run_seed, trajectory_id))`` and depend on nothing

@@ -1,8 +1,8 @@
 """Ask the teacher about exactly the states that the student visited.
 
 One padded forward pass scores many trajectories, and only one batch of teacher outputs is alive at
-a time: it is reduced to k log-probabilities per position, or kept as hidden states, before the
-next.
+a time: it is reduced to k log-probabilities or one per position, or kept as hidden states, before
+the next.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from core.errors import AlignmentError, StalePolicyError, TokenizerMismatchError
 from core.losses.buckets import top_k_targets
-from core.losses.targets import BucketTargets
+from core.losses.sampled import sampled_log_probs
+from core.losses.targets import BucketTargets, SampledTargets
+from core.losses.temperature import at_temperature
 from core.models.backend import Backend
 from core.models.batching import pad_batch, plan_physical
 from core.recipe.runtime import Runtime
@@ -48,6 +50,7 @@ class _Columns:
     tail_logprob: list[Tensor] = field(default_factory=list)
     entropy: list[Tensor] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
+    sampled_logprobs: list[Tensor] = field(default_factory=list)
 
 
 @torch.no_grad()
@@ -96,7 +99,8 @@ def score(
             teacher.device,
         )
         hidden_NH = batch.gather(teacher.hidden_states(batch.token_ids_BT, batch.lengths_B))
-        _keep(teacher, hidden_NH, spec, runtime.chunk_size, columns)
+        ids = [token for i in indices for token in maps[i].target_token_ids]
+        _keep(teacher, hidden_NH, ids, spec, runtime.chunk_size, columns)
         scored.extend(indices)
     order_N = _trajectory_order(scored, [len(entry.token_weights) for entry in maps])
     return ScoredTargets(
@@ -110,7 +114,7 @@ def score(
             policy_version=trajectories[0].policy_version,
         ),
         selected=tuple(_selected(entry) for entry in maps),
-        values=_values(columns, order_N, spec),
+        values=_values(columns, order_N, spec, maps, trajectories),
     )
 
 
@@ -148,11 +152,24 @@ def _check(
 
 
 def _keep(
-    teacher: Backend, hidden_NH: Tensor, spec: ScoreSpec, chunk_size: int, columns: _Columns
+    teacher: Backend,
+    hidden_NH: Tensor,
+    target_ids: Sequence[int],
+    spec: ScoreSpec,
+    chunk_size: int,
+    columns: _Columns,
 ) -> None:
     """Reduce one batch of hidden states to what is kept of it, on the CPU."""
     if spec.loss_mode == "exact_full_vocab":
         columns.hidden.append(hidden_NH.cpu())
+        return
+    if spec.loss_mode == "verl_pg_k1":
+        ids_N = torch.tensor(target_ids, dtype=torch.int64, device=hidden_NH.device)
+        for hidden_CH, ids_C in zip(
+            hidden_NH.split(chunk_size), ids_N.split(chunk_size), strict=True
+        ):
+            logits_CV = at_temperature(teacher.project(hidden_CH), spec.temperature or 1.0)
+            columns.sampled_logprobs.append(sampled_log_probs(logits_CV, ids_C).cpu())
         return
     for hidden_CH in hidden_NH.split(chunk_size):
         targets = top_k_targets(
@@ -175,9 +192,27 @@ def _trajectory_order(scored: Sequence[int], counts: Sequence[int]) -> Tensor:
     return torch.tensor(rows, dtype=torch.int64)
 
 
-def _values(columns: _Columns, order_N: Tensor, spec: ScoreSpec) -> BucketTargets | Tensor:
+def _values(
+    columns: _Columns,
+    order_N: Tensor,
+    spec: ScoreSpec,
+    maps: Sequence[AlignmentMap],
+    trajectories: Sequence[Trajectory],
+) -> BucketTargets | SampledTargets | Tensor:
     if columns.hidden:
         return torch.cat(columns.hidden)[order_N]
+    if columns.sampled_logprobs:
+        ids = [token for entry in maps for token in entry.target_token_ids]
+        rollout = [
+            value
+            for entry, trajectory in zip(maps, trajectories, strict=True)
+            for value in _rollout_logprobs(entry, trajectory)
+        ]
+        return SampledTargets(
+            sampled_ids_N=torch.tensor(ids, dtype=torch.int64),
+            teacher_logprobs_N=torch.cat(columns.sampled_logprobs)[order_N],
+            rollout_logprobs_N=torch.tensor(rollout, dtype=torch.float32),
+        )
     return BucketTargets(
         support_ids_NK=torch.cat(columns.support_ids)[order_N],
         support_logprobs_NK=torch.cat(columns.support_logprobs)[order_N],
@@ -185,6 +220,22 @@ def _values(columns: _Columns, order_N: Tensor, spec: ScoreSpec) -> BucketTarget
         entropy_N=torch.cat(columns.entropy)[order_N],
         temperature=spec.temperature or 1.0,
     )
+
+
+def _rollout_logprobs(entry: AlignmentMap, trajectory: Trajectory) -> list[float]:
+    """Return the sampler's log-probability of each target, recorded on the trajectory's own axis.
+
+    Raises:
+        AlignmentError: The trajectory was not sampled.
+    """
+    written = [position for position, own in enumerate(trajectory.model_mask) if own]
+    if entry.target_token_ids and not trajectory.logprobs:
+        raise AlignmentError(
+            f"{trajectory.trajectory_id} has no log-probabilities: nobody sampled it",
+            "Score episodes of a student where loss.mode is verl_pg_k1.",
+        )
+    recorded = dict(zip(written, trajectory.logprobs, strict=bool(trajectory.logprobs)))
+    return [recorded[position + 1] for position in entry.student_prediction_positions]
 
 
 def _selected(entry: AlignmentMap) -> Selected:

@@ -1,7 +1,8 @@
 """What the teacher said about the episodes of one cycle: one list of positions for all of them.
 
 Bucketed targets hold k log-probabilities and a tail per position; exact targets hold the teacher's
-hidden states, H numbers where the distribution has V, and need the teacher's head to be read.
+hidden states, H numbers where the distribution has V, and need the teacher's head to be read;
+sampled targets hold the log-probability of the sampled token under teacher and sampler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.errors import AlignmentError, BackendError
-from core.losses.targets import BucketTargets, ExactTargets, Project
+from core.losses.targets import BucketTargets, ExactTargets, Project, SampledTargets
 from core.models.tensor_files import damaged, load_described, load_description, save_described
 from core.recipe.schema.loss import LossMode
 from core.trajectory.spans import SpanType
@@ -29,9 +30,9 @@ class Provenance:
     """Whose opinion this is, about which student, in which arithmetic."""
 
     mode: LossMode
-    """``loss.mode`` of the recipe."""
+    """What was handed over, by the ``loss.mode`` that is named after it."""
     top_k: int | None
-    """Log-probabilities per position; None for exact targets."""
+    """Log-probabilities per position; None where there is no support."""
     temperature: float | None
     """τ that the teacher's log-probabilities were taken at; None for exact targets."""
     teacher_digest: str
@@ -66,8 +67,8 @@ class ScoredTargets:
     provenance: Provenance
     selected: tuple[Selected, ...]
     """One entry per trajectory, in the order of the tensors."""
-    values: BucketTargets | Tensor
-    """Buckets, or ``teacher_hidden_NH`` for exact targets."""
+    values: BucketTargets | SampledTargets | Tensor
+    """Buckets, sampled tokens, or ``teacher_hidden_NH`` for exact targets."""
 
     def __post_init__(self) -> None:
         if len(self.values) != self.offsets[-1]:
@@ -86,7 +87,7 @@ class ScoredTargets:
 
     def gather(
         self, indices: Sequence[int], device: torch.device, project: Project | None
-    ) -> BucketTargets | ExactTargets:
+    ) -> BucketTargets | ExactTargets | SampledTargets:
         """Return the targets of some trajectories, in the given order, on ``device``.
 
         Args:
@@ -106,6 +107,13 @@ class ScoredTargets:
         if isinstance(self.values, BucketTargets):
             buckets = {name: select(tensor) for name, tensor in _bucket_tensors(self.values)}
             return BucketTargets(**buckets, temperature=self.values.temperature)
+        if isinstance(self.values, SampledTargets):
+            values = self.values
+            return SampledTargets(
+                select(values.sampled_ids_N),
+                select(values.teacher_logprobs_N),
+                select(values.rollout_logprobs_N),
+            )
         if project is None:
             raise BackendError(
                 "exact targets are the teacher's hidden states, and its head is not loaded",
@@ -143,6 +151,11 @@ class ScoredTargets:
         }
         if isinstance(self.values, BucketTargets):
             return tensors | dict(_bucket_tensors(self.values))
+        if isinstance(self.values, SampledTargets):
+            return tensors | {
+                "teacher_logprobs_N": self.values.teacher_logprobs_N,
+                "rollout_logprobs_N": self.values.rollout_logprobs_N,
+            }
         return tensors | {"teacher_hidden_NH": self.values}
 
     def _column(self, name: str) -> list[Any]:
@@ -162,16 +175,28 @@ def load_targets(directory: Path) -> ScoredTargets:
         raise damaged(path, "a field of its provenance is missing or unknown")
     provenance = Provenance(**document["provenance"])
     tensors = load_described(directory / TENSORS, document)
-    values = tensors.get("teacher_hidden_NH")
-    if values is None:
-        values = BucketTargets(
-            support_ids_NK=tensors["support_ids_NK"],
-            support_logprobs_NK=tensors["support_logprobs_NK"],
-            tail_logprob_N=tensors["tail_logprob_N"],
-            entropy_N=tensors["entropy_N"],
-            temperature=provenance.temperature or 1.0,
+    selected = _split(document["trajectories"], tensors)
+    return ScoredTargets(provenance, selected, _values(tensors, provenance))
+
+
+def _values(
+    tensors: Mapping[str, Tensor], provenance: Provenance
+) -> BucketTargets | SampledTargets | Tensor:
+    if "teacher_hidden_NH" in tensors:
+        return tensors["teacher_hidden_NH"]
+    if "teacher_logprobs_N" in tensors:
+        return SampledTargets(
+            sampled_ids_N=tensors["target_ids_N"].long(),
+            teacher_logprobs_N=tensors["teacher_logprobs_N"],
+            rollout_logprobs_N=tensors["rollout_logprobs_N"],
         )
-    return ScoredTargets(provenance, _split(document["trajectories"], tensors), values)
+    return BucketTargets(
+        support_ids_NK=tensors["support_ids_NK"],
+        support_logprobs_NK=tensors["support_logprobs_NK"],
+        tail_logprob_N=tensors["tail_logprob_N"],
+        entropy_N=tensors["entropy_N"],
+        temperature=provenance.temperature or 1.0,
+    )
 
 
 def _split(

@@ -15,7 +15,8 @@ import torch
 from core.errors import CanaryError
 from core.losses.buckets import top_k_targets
 from core.losses.registry import objective_for
-from core.losses.targets import BucketTargets, ExactTargets, LogitTargets
+from core.losses.sampled import sampled_log_probs
+from core.losses.targets import BucketTargets, ExactTargets, LogitTargets, SampledTargets
 from core.models.backend import Backend
 from core.models.tensor_files import tensors_digest
 from core.recipe.runtime import Runtime
@@ -105,7 +106,7 @@ def check_canaries(
     gather = group_targets(backend, scored, indices, teacher)
     real, norms = batch.loss(gather)
     other, _ = batch.loss(lambda chosen: another_teacher(gather(chosen), backend.vocab_size))
-    own, own_norms = batch.loss(_own_targets(batch, gather))
+    own, own_norms = _itself(batch, spec).loss(_own_targets(batch, gather, spec.temperature))
     found = {
         "checked_trajectories": len(indices),
         "loss": real.loss,
@@ -127,9 +128,11 @@ def check_canaries(
 
 
 def another_teacher(
-    targets: BucketTargets | ExactTargets | None, vocab_size: int
-) -> BucketTargets | ExactTargets | None:
+    targets: BucketTargets | ExactTargets | SampledTargets | None, vocab_size: int
+) -> BucketTargets | ExactTargets | SampledTargets | None:
     """Return targets of a teacher that prefers other tokens at every position."""
+    if isinstance(targets, SampledTargets):
+        return replace(targets, teacher_logprobs_N=targets.teacher_logprobs_N - 1.0)
     if isinstance(targets, BucketTargets):
         return replace(targets, support_ids_NK=(targets.support_ids_NK + 1) % vocab_size)
     if isinstance(targets, ExactTargets):
@@ -137,20 +140,33 @@ def another_teacher(
     return targets
 
 
-def _own_targets(batch: _Batch, gather: GatherTargets) -> Callable[[Sequence[int]], Any]:
+def _itself(batch: _Batch, spec: UpdateSpec) -> _Batch:
+    """Return the batch under one temperature: at two, no model equals itself."""
+    return replace(
+        batch, objective=objective_of(spec.model_copy(update={"teacher_temperature": None}))
+    )
+
+
+def _own_targets(
+    batch: _Batch, gather: GatherTargets, temperature: float
+) -> Callable[[Sequence[int]], Any]:
     """Return a lookup of what the student itself would say as a teacher."""
 
     @torch.no_grad()
-    def own(chosen: Sequence[int]) -> BucketTargets | ExactTargets:
+    def own(chosen: Sequence[int]) -> BucketTargets | ExactTargets | SampledTargets:
         backend = batch.backend
         padded = prediction_batch(backend, [batch.examples[i] for i in chosen])
         hidden_BTH = backend.hidden_states(padded.token_ids_BT, padded.lengths_B)
         hidden_NH = padded.gather(hidden_BTH)
         real = gather(chosen)
+        if isinstance(real, SampledTargets):
+            # One and the same model samples, teaches and learns.
+            own_N = sampled_log_probs(backend.project(hidden_NH), real.sampled_ids_N)
+            return replace(real, teacher_logprobs_N=own_N, rollout_logprobs_N=own_N)
         if not isinstance(real, BucketTargets):
             return ExactTargets(hidden_NH, backend.project)
         top_k = real.support_ids_NK.shape[1]
-        return top_k_targets(backend.project(hidden_NH), top_k, real.temperature)
+        return top_k_targets(backend.project(hidden_NH), top_k, temperature)
 
     return own
 
@@ -179,7 +195,9 @@ def _largest(group: GroupLoss) -> float:
     return float(torch.cat(columns).abs().max())
 
 
-def _has_identity(spec: UpdateSpec, targets: BucketTargets | ExactTargets | None) -> bool:
+def _has_identity(
+    spec: UpdateSpec, targets: BucketTargets | ExactTargets | SampledTargets | None
+) -> bool:
     """Whether the objective declares to vanish where student and teacher agree."""
     kind = LogitTargets if isinstance(targets, ExactTargets) else type(targets)
     return objective_for(spec.divergence, kind).laws.zero_at_identity

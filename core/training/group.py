@@ -15,13 +15,13 @@ from torch import Tensor
 from core.errors import NumericsError
 from core.losses.chunked import LossOutput, selected_position_loss
 from core.losses.reduction import Reduction, reduce_group, weighted_mean
-from core.losses.targets import BucketTargets, ExactTargets
+from core.losses.targets import BucketTargets, ExactTargets, SampledTargets
 from core.models.backend import Backend
 from core.models.batching import PaddedBatch, pad_batch, plan_physical
 from core.recipe.runtime import Runtime
 from core.training.memory import ChunkSize
 
-Targets = BucketTargets | ExactTargets | None
+Targets = BucketTargets | ExactTargets | SampledTargets | None
 GatherTargets = Callable[[Sequence[int]], Targets]
 """Targets of some examples of a group, in the given order."""
 
@@ -60,6 +60,8 @@ class PositionTerms:
     divergence: Tensor | None
     nll: Tensor | None
     teacher_entropy: Tensor | None
+    diagnostics: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the objective reports beside its value."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,16 @@ class GroupLoss:
         columns = [getattr(terms, name) for terms in self.terms]
         if any(column is None for column in columns):
             return None
+        return self._mean(columns)
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return the weighted mean of each thing that the objective reports."""
+        names = self.terms[0].diagnostics if self.terms else ()
+        return {
+            name: self._mean([terms.diagnostics[name] for terms in self.terms]) for name in names
+        }
+
+    def _mean(self, columns: list[Tensor]) -> float:
         weights = [weight for row in self.reduction.weights for weight in row]
         weights_N = torch.tensor(weights, dtype=torch.float64)
         return float(weighted_mean(torch.cat(columns), weights_N, self.reduction.denominator))
@@ -227,6 +239,7 @@ def _terms_by_example(
                 divergence=_cut(output.divergence_N, own),
                 nll=_cut(output.nll_N, own),
                 teacher_entropy=_cut(output.teacher_entropy_N, own),
+                diagnostics={name: row[own].cpu() for name, row in output.diagnostics.items()},
             )
             start = own.stop
     return tuple(found[index] for index in range(len(examples)))

@@ -85,6 +85,7 @@ class Stepper:
             "divergence_loss": group.mean("divergence"),
             "sampled_token_nll_loss": group.mean("nll"),
             "teacher_entropy_mean": group.mean("teacher_entropy"),
+            "objective_diagnostics": group.diagnostics(),
             "loss_by_span_type": loss_by_span_type(examples, group),
             "loss_aggregation": self.objective.aggregation,
             "selected_positions": group.selected_positions,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.losses.targets import BucketTargets, ExactTargets
+from core.losses.targets import BucketTargets, ExactTargets, SampledTargets
 from core.models.backend import Backend
 from core.training.group import Example, PositionTerms, prediction_batch
 
@@ -20,7 +20,8 @@ class Favourites:
     """Most probable token ids before the step, one per position of the analysed trajectories."""
 
     student_N: list[int]
-    teacher_N: list[int]
+    teacher_N: list[int | None]
+    """None where the teacher was asked about the sampled token alone."""
     teacher_logprobs_N: list[float | None]
     """Teacher's log-probability of the sampled token, nats; None outside its top k."""
 
@@ -29,7 +30,7 @@ class Favourites:
 def favourites(
     backend: Backend,
     examples: Sequence[Example],
-    targets: BucketTargets | ExactTargets,
+    targets: BucketTargets | ExactTargets | SampledTargets,
     chunk_size: int,
     temperature: float,
 ) -> Favourites:
@@ -40,12 +41,12 @@ def favourites(
         examples: Few trajectories.
         targets: Teacher's side of them.
         chunk_size: Positions projected at once.
-        temperature: τ of the loss, at which exact targets are read.
+        temperature: τ of the teacher, at which exact targets are read.
     """
     batch = prediction_batch(backend, examples)
     hidden_NH = batch.gather(backend.hidden_states(batch.token_ids_BT, batch.lengths_B))
     student: list[int] = []
-    teacher: list[int] = []
+    teacher: list[int | None] = []
     logprobs: list[float | None] = []
     ids = [token for example in examples for token in example.target_ids]
     ids_N = torch.tensor(ids, dtype=torch.int64, device=backend.device)
@@ -53,7 +54,7 @@ def favourites(
         stop = min(start + chunk_size, len(ids))
         student += backend.project(hidden_NH[start:stop]).argmax(-1).tolist()
         best, sampled = _teacher(targets.slice(start, stop), ids_N[start:stop], temperature)
-        teacher += best.tolist()
+        teacher += [None] * (stop - start) if best is None else best.tolist()
         logprobs += [value if value > -torch.inf else None for value in sampled.tolist()]
     return Favourites(student, teacher, logprobs)
 
@@ -78,6 +79,7 @@ def analysed_rows(
         columns = _columns(own)
         for n, position in enumerate(example.prediction_positions):
             place = len(rows)
+            best = found.teacher_N[place]
             rows.append(
                 {
                     "trajectory_id": example.trajectory_id,
@@ -87,7 +89,7 @@ def analysed_rows(
                     "token_piece": piece([example.target_ids[n]]),
                     "span_type": example.span_types[n],
                     "weight": example.weights[n],
-                    "teacher_top_token": piece([found.teacher_N[place]]),
+                    "teacher_top_token": None if best is None else piece([best]),
                     "student_top_token": piece([found.student_N[place]]),
                     "teacher_sampled_token_log_prob": found.teacher_logprobs_N[place],
                     **{name: values[n] for name, values in columns.items()},
@@ -97,9 +99,11 @@ def analysed_rows(
 
 
 def _teacher(
-    targets: BucketTargets | ExactTargets, ids_N: Tensor, temperature: float
-) -> tuple[Tensor, Tensor]:
+    targets: BucketTargets | ExactTargets | SampledTargets, ids_N: Tensor, temperature: float
+) -> tuple[Tensor | None, Tensor]:
     """Return the teacher's best ids and its log-probability of ``ids_N`` (−inf where unknown)."""
+    if isinstance(targets, SampledTargets):
+        return None, targets.teacher_logprobs_N
     if isinstance(targets, ExactTargets):
         logits_NV = targets.teacher_project(targets.teacher_hidden_NH).float()
         logprobs_NV = (logits_NV / temperature).log_softmax(-1)

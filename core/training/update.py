@@ -5,11 +5,14 @@ cannot apply an update twice.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from core.errors import AlignmentError, BackendError, InputError, StalePolicyError
+from core.losses.options import ObjectiveOptions
+from core.losses.temperature import of_teacher
 from core.models.backend import Backend
+from core.recipe.objective import HANDED_OVER
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
 from core.teacher.targets import ScoredTargets, Selected
@@ -24,6 +27,9 @@ from core.training.token_analysis import (
     favourites,
 )
 from core.trajectory.trajectory import Trajectory
+
+NUMBERS = tuple(field.name for field in fields(ObjectiveOptions))
+"""Numbers of objectives; an update has them under the same names."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ def update(
             group, row = stepper.step(chosen, gather)
             token_rows += analysed_rows(backend, few, group.terms, found)
             version = state.counters.parameter_version + len(rows) + 1
-            rows.append(_labelled(row, spec, scored, version))
+            rows.append(_labelled(row, spec, trajectories, scored, version))
     except BaseException:
         backend.load_trainable(state.tensors)
         raise
@@ -101,17 +107,15 @@ def update(
 
 def objective_of(spec: UpdateSpec) -> Objective:
     """Return what an update minimises."""
-    options: dict[str, Any] = {
-        "divergence": spec.divergence,
-        "temperature": spec.temperature,
-        "scale_by_temperature_squared": spec.scale_by_temperature_squared,
-        "nll_weight": spec.nll_weight,
-    }
-    if spec.teacher_weight is not None:
-        options["teacher_weight"] = spec.teacher_weight
-    if spec.tail_epsilon is not None:
-        options["tail_epsilon"] = spec.tail_epsilon
-    return Objective(spec.aggregation, options)
+    numbers = {name: getattr(spec, name) for name in NUMBERS}
+    options = {name: value for name, value in numbers.items() if value is not None}
+    own = {"divergence": spec.divergence, "nll_weight": spec.nll_weight}
+    return Objective(spec.aggregation, {**own, **options})
+
+
+def teacher_temperature(spec: UpdateSpec) -> float:
+    """Return what the teacher's logits are divided by."""
+    return of_teacher(spec.teacher_temperature, spec.temperature)
 
 
 def group_targets(
@@ -205,18 +209,18 @@ def check_targets(scored: ScoredTargets, spec: UpdateSpec, teacher: Backend | No
         BackendError: The loss mode or temperature differs, or the teacher's head is missing.
     """
     provenance = scored.provenance
-    if provenance.mode != spec.loss_mode:
+    if provenance.mode != HANDED_OVER[spec.loss_mode]:
         raise BackendError(
             f"the targets are {provenance.mode} and the loss is {spec.loss_mode}",
             "Score again with the loss mode of the update.",
         )
-    taken_at = provenance.temperature
-    if taken_at is not None and taken_at != spec.temperature:
+    taken_at, wanted = provenance.temperature, teacher_temperature(spec)
+    if taken_at is not None and taken_at != wanted:
         raise BackendError(
-            f"the targets were taken at temperature {taken_at}, the loss has {spec.temperature}",
-            "Score again with the temperature of the loss.",
+            f"the targets were taken at temperature {taken_at}, the loss has {wanted}",
+            "Score again with the teacher temperature of the loss.",
         )
-    if spec.loss_mode == "exact_full_vocab" and teacher is None:
+    if provenance.mode == "exact_full_vocab" and teacher is None:
         raise BackendError(
             "exact targets are hidden states, and the teacher's head is not loaded",
             "Give the update the teacher that scored them.",
@@ -233,16 +237,23 @@ def _favourites(
     targets = gather(range(len(few))) if few else None
     if targets is None:
         return Favourites([], [], [])
-    return favourites(backend, few, targets, runtime.chunk_size, spec.temperature)
+    return favourites(backend, few, targets, runtime.chunk_size, teacher_temperature(spec))
 
 
 def _labelled(
-    row: dict[str, Any], spec: UpdateSpec, scored: ScoredTargets, version: int
+    row: dict[str, Any],
+    spec: UpdateSpec,
+    trajectories: Sequence[Trajectory],
+    scored: ScoredTargets,
+    version: int,
 ) -> dict[str, Any]:
     return {
         "phase": "opd",
         "cycle": spec.cycle,
         **row,
+        "sampling_temperature": trajectories[0].metadata.get("temperature"),
+        "loss_temperature": spec.temperature,
+        "teacher_temperature": teacher_temperature(spec),
         "parameter_version": version,
         "rollout_policy_version": scored.provenance.policy_version,
     }

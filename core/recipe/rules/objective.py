@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from core.recipe.objective import HANDED_OVER, READERS
 from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
@@ -9,10 +10,11 @@ from core.recipe.runtime import Runtime
 
 def jensen_shannon_mixes_both(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """8: at 0 or 1 the mixture is one of the two models and the divergence is 0."""
-    if recipe.loss.divergence == "jsd" and recipe.loss.jsd_beta in (0, 1):
+    divergence = recipe.loss.divergence
+    if divergence in READERS["jsd_beta"] and recipe.loss.jsd_beta in (0, 1):
         yield problem(
             "loss.jsd_beta",
-            "must lie strictly between 0 and 1 where loss.divergence is jsd",
+            f"must lie strictly between 0 and 1 where loss.divergence is {divergence}",
             "Use 0.5, or loss.divergence: forward_kl or reverse_kl.",
         )
 
@@ -30,10 +32,10 @@ def exact_has_no_support(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 def exact_is_not_rounded(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """8: exact targets are not stored in half precision."""
     half = runtime.inherited.cache_dtype == "float16"
-    if recipe.loss.mode == "exact_full_vocab" and half:
+    if HANDED_OVER[recipe.loss.mode] == "exact_full_vocab" and half:
         yield problem(
             "runtime.inherited.cache_dtype",
-            "float16 targets are not exact, and loss.mode is exact_full_vocab",
+            f"float16 targets are not exact, and loss.mode is {recipe.loss.mode}",
             "Set cache.dtype: float32.",
         )
 
@@ -60,21 +62,25 @@ def top_k_forward_kl_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     yield from _unmet(needed, "forward_kl_topk")
 
 
-def policy_gradient_is_verls(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
-    """10: ``verl_pg_k1`` needs the sampler's log-probability of every token, each of weight 1."""
+def policy_gradient_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """10: ``verl_pg_k1`` weighs every sampled token by 1, and its ratio is to the whole student.
+
+    Every trajectory keeps its sampler's log-probabilities, so ``rollout.record_logprobs`` need not
+    be asked for. Tempered or truncated sampling would make the ratio one between two different
+    families of distributions.
+    """
     if recipe.loss.mode != "verl_pg_k1":
         return
-    selection = recipe.selection
+    selection, rollout = recipe.selection, recipe.rollout
     needed = {
         "run.mode": (recipe.run.mode, "opd"),
         "selection.selector": (selection.selector, "all_model_tokens"),
         "selection.max_positions_per_trajectory": (selection.max_positions_per_trajectory, None),
         "selection.critical_weight": (selection.critical_weight, 1),
         "selection.other_weight": (selection.other_weight, 1),
-        "runtime.inherited.rollout_record_logprobs": (
-            runtime.inherited.rollout_record_logprobs,
-            True,
-        ),
+        "rollout.temperature": (rollout.temperature, 1),
+        "rollout.top_p": (rollout.top_p, 1),
+        "rollout.top_k": (rollout.top_k, 0),
         **_needed_by_both(recipe),
     }
     yield from _unmet(needed, "verl_pg_k1")
@@ -85,6 +91,10 @@ def _needed_by_both(recipe: Recipe) -> dict[str, tuple[object, object]]:
     return {
         "loss.aggregation": (loss.aggregation, "token-mean"),
         "loss.temperature": (loss.temperature, 1),
+        "loss.teacher_temperature": (
+            1 if loss.teacher_temperature is None else loss.teacher_temperature,
+            1,
+        ),
         "loss.sampled_token_nll_weight": (loss.sampled_token_nll_weight, 0),
     }
 

@@ -39,7 +39,7 @@ def test_every_key_is_explained():
         ("train.cycles", "default", 4),
         ("loss.chunk_size", "default", 256),
         ("memory.oom_retries", "maximum", 10),
-        ("loss.divergence", "enum", ["forward_kl", "reverse_kl", "jsd"]),
+        ("loss.aggregation", "enum", ["native_per_trajectory", "token-mean"]),
     ],
 )
 def test_bounds_defaults_and_choices_are_there(key, name, value):

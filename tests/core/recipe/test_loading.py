@@ -104,7 +104,9 @@ def test_toy_recipe_of_miniverl_has_its_execution_keys_in_the_runtime():
 @pytest.mark.parametrize("path", RECIPES, ids=str)
 def test_shipped_recipe_is_accepted_without_a_note(path):
     loaded = load(path)
-    assert loaded.notes == []
+    noted = ["on the student's own samples"] if path.stem == "nll_mix" else []
+    assert len(loaded.notes) == len(noted)
+    assert all(words in note for words, note in zip(noted, loaded.notes, strict=True))
     assert from_yaml(to_yaml(loaded.recipe)) == loaded.recipe
 
 

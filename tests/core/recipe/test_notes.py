@@ -7,6 +7,9 @@ VALUES = {
     "loss.jsd_beta": "loss.jsd_beta=0.3",
     "loss.log_prob_min_clamp": "loss.log_prob_min_clamp=-5",
     "loss.loss_max_clamp": "loss.loss_max_clamp=5",
+    "loss.skew": "loss.skew=0.2",
+    "loss.head_mass": "loss.head_mass=0.2",
+    "loss.entropy_threshold": "loss.entropy_threshold=0.2",
     "loss.clip_ratio": "loss.clip_ratio=0.3",
     "loss.clip_ratio_low": "loss.clip_ratio_low=0.3",
     "loss.clip_ratio_high": "loss.clip_ratio_high=0.3",
@@ -17,7 +20,9 @@ VALUES = {
 }
 WITH_MODE = {
     "loss.tail_epsilon": ("loss.mode=exact_full_vocab", "loss.tail_epsilon=1e-6"),
-    "loss.divergence": ("run.mode=sft", "loss.divergence=jsd"),
+    "loss.divergence": ("run.mode=sft", "loss.divergence=forward_kl"),
+    "loss.teacher_temperature": ("run.mode=sft", "loss.teacher_temperature=2"),
+    "loss.top_k": ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean", "loss.top_k=3"),
     "train.opd_freshness": ("run.mode=sft", "train.opd_freshness=replay"),
     "train.eval_every_cycles": ("run.mode=sft", "train.eval_every_cycles=2"),
 }
@@ -40,6 +45,13 @@ def test_key_without_effect_is_noted(accepted, key):
     [
         ("selection.selector=uniform_ratio", "selection.ratio=0.5"),
         ("loss.divergence=jsd", "loss.jsd_beta=0.3"),
+        ("loss.divergence=rescaled_jsd", "loss.jsd_beta=0.001"),
+        ("loss.divergence=skew_reverse_kl", "loss.skew=0.3"),
+        ("loss.divergence=adaptive_kl", "loss.head_mass=0.3"),
+        ("loss.divergence=entropy_aware_kl", "loss.entropy_threshold=0.3"),
+        ("loss.mode=union_topk", "loss.tail_epsilon=1e-6"),
+        ("loss.teacher_temperature=0.7",),
+        ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean", "loss.clip_ratio_c=5"),
         ("loss.tail_epsilon=1e-6",),
         ("eval.seed=3", "eval.temperature=1"),
     ],
@@ -78,3 +90,26 @@ def test_warmup_longer_than_the_run_is_noted(accepted, overrides, count):
 
 def test_measuring_on_training_tasks_is_noted(accepted):
     assert "trained on" in accepted("eval.split=train").notes[0]
+
+
+@pytest.mark.parametrize("beta", [0.001, 0.999])
+def test_a_tiny_jsd_weight_is_called_a_learning_rate(accepted, beta):
+    """C39: β = 0.001 makes the loss a thousand times smaller; a sweep of β sweeps the rate."""
+    found = accepted("loss.divergence=jsd", f"loss.jsd_beta={beta}").notes
+    assert len(found) == 1
+    assert "to about 0.001 of a KL; rescaled_jsd keeps its size" in found[0]
+
+
+def test_cross_entropy_on_the_student_s_own_samples_is_called_that(accepted):
+    """C48: only the cold start's cross-entropy is on demonstrations."""
+    found = accepted("loss.sampled_token_nll_weight=0.5").notes
+    assert len(found) == 1
+    assert "student's own samples" in found[0]
+
+
+@pytest.mark.parametrize("truncation", ["rollout.top_p=0.8", "rollout.top_k=5"])
+def test_truncated_sampling_is_not_called_on_policy(accepted, truncation):
+    """C50."""
+    found = accepted(truncation).notes
+    assert len(found) == 1
+    assert "not exactly on-policy" in found[0]

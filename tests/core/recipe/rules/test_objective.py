@@ -8,7 +8,7 @@ TOP_K = (
     "loss.aggregation=token-mean",
     "loss.scale_by_temperature_squared=false",
 )
-PG = ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean", "rollout.record_logprobs=true")
+PG = ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean")
 
 
 def keys(problems) -> list[str]:
@@ -18,7 +18,9 @@ def keys(problems) -> list[str]:
 @pytest.mark.parametrize(("beta", "count"), [(0, 1), (1, 1), (0.001, 0), (0.999, 0)])
 def test_jensen_shannon_weight_is_inside_the_interval(judged, beta, count):
     rule, given = objective.jensen_shannon_mixes_both, f"loss.jsd_beta={beta}"
-    assert keys(judged(rule, given, "loss.divergence=jsd")) == ["loss.jsd_beta"] * count
+    for divergence in ("jsd", "rescaled_jsd"):
+        found = judged(rule, given, f"loss.divergence={divergence}")
+        assert keys(found) == ["loss.jsd_beta"] * count
     assert judged(rule, given) == []
 
 
@@ -32,9 +34,9 @@ def test_exact_mode_refuses_a_written_top_k(judged, top_k, count):
 
 def test_exact_mode_refuses_half_precision_targets(judged):
     rule, half = objective.exact_is_not_rounded, "cache.dtype=float16"
-    assert keys(judged(rule, "loss.mode=exact_full_vocab", half)) == [
-        "runtime.inherited.cache_dtype"
-    ]
+    for mode in ("exact_full_vocab", "union_topk"):
+        found = judged(rule, f"loss.mode={mode}", half)
+        assert keys(found) == ["runtime.inherited.cache_dtype"]
     assert judged(rule, half) == []
 
 
@@ -51,6 +53,7 @@ def test_supervised_run_has_no_mixture(judged, weight, count):
         ("loss.divergence=reverse_kl", "loss.divergence"),
         ("loss.aggregation=native_per_trajectory", "loss.aggregation"),
         ("loss.temperature=2", "loss.temperature"),
+        ("loss.teacher_temperature=2", "loss.teacher_temperature"),
         ("loss.scale_by_temperature_squared=true", "loss.scale_by_temperature_squared"),
         ("loss.sampled_token_nll_weight=0.1", "loss.sampled_token_nll_weight"),
     ],
@@ -73,7 +76,10 @@ def test_verls_top_k_mode_is_that_objective_alone(judged, override, key):
         ),
         ("selection.critical_weight=2", "selection.critical_weight"),
         ("selection.other_weight=2", "selection.other_weight"),
-        ("rollout.record_logprobs=false", "runtime.inherited.rollout_record_logprobs"),
+        ("rollout.temperature=0.7", "rollout.temperature"),
+        ("rollout.top_p=0.9", "rollout.top_p"),
+        ("rollout.top_k=20", "rollout.top_k"),
+        ("loss.teacher_temperature=0.5", "loss.teacher_temperature"),
         ("loss.aggregation=native_per_trajectory", "loss.aggregation"),
         ("loss.temperature=2", "loss.temperature"),
         ("loss.sampled_token_nll_weight=0.1", "loss.sampled_token_nll_weight"),
@@ -83,6 +89,12 @@ def test_verls_policy_gradient_needs_every_token_at_weight_one(judged, override,
     rule = objective.policy_gradient_is_verls
     assert judged(rule, *PG) == []
     assert keys(judged(rule, *PG, override)) == [key]
+
+
+@pytest.mark.parametrize("base", [TOP_K, PG])
+def test_verls_modes_are_accepted_without_asking_for_log_probs(accepted, base):
+    """Every trajectory keeps them."""
+    assert accepted(*base).notes == []
 
 
 def test_gate_and_gated_selector_come_together(judged):

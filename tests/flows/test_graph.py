@@ -1,0 +1,101 @@
+"""Every recipe in recipes/objectives runs from end to end, in one store and without Prefect."""
+
+import json
+import math
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from core.artifacts.store import Store
+from core.recipe.loading import load
+from core.recipe.objective import objective_name
+from core.recipe.schema.loss import LossMode, ObjectiveName
+from flows.graph import num_steps, run_graph
+from tasks.caching import StepCall
+
+RECIPES = sorted(Path("recipes/objectives").glob("*.yaml"))
+DIAGNOSTICS = {
+    "exact_full_vocab": set(),
+    "bucketed_topk_tail": {"student_mass", "teacher_mass"},
+    "union_topk": {"student_mass", "teacher_mass"},
+    "forward_kl_topk": {
+        "student_mass",
+        "teacher_mass",
+        "overlap_count",
+        "overlap_token_advantage",
+        "clamped",
+    },
+    "verl_pg_k1": {"is_clipped", "is_clipped_below", "approx_kl", "k1"},
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """One store: the teacher, the traces and the cold start are made once for all of them."""
+    return tmp_path_factory.mktemp("objectives") / "store"
+
+
+@pytest.fixture
+def run(store):
+    """Run a recipe's steps; returns what it left, and its recipe."""
+
+    def call_graph(path):
+        loaded = load(path, [f"runtime.store={store}"])
+
+        def call(step, spec, *, name, **parents):
+            prepared: StepCall = step.prepare(spec, runtime=loaded.runtime, name=name, **parents)
+            return prepared.run()
+
+        return run_graph(loaded.recipe, call), loaded.recipe
+
+    return call_graph
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_objective_and_every_support_has_a_recipe():
+    losses = [load(path).recipe.loss for path in RECIPES]
+    assert {loss.mode for loss in losses} == set(get_args(LossMode))
+    mirrored = {"skew_forward_kl"}  # the other direction of skew_reverse_kl
+    assert {objective_name(loss) for loss in losses} == set(get_args(ObjectiveName)) - mirrored
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_of_each_family_trains_a_student(run, store, path):
+    done, recipe = run(path)
+    opened = Store(store)
+    first = opened.path(done.parts["student_0000"])
+    rows = lines(first / "metrics.jsonl") + lines(
+        opened.path(done.parts["student_0001"]) / "metrics.jsonl"
+    )
+    assert len(rows) == 2
+    for row in rows:
+        assert math.isfinite(row["loss"])
+        assert row["grad_norm"] > 0.0
+        expected = DIAGNOSTICS[recipe.loss.mode]
+        assert set(row["objective_diagnostics"]) - {"undecided"} == expected
+        assert all(math.isfinite(value) for value in row["objective_diagnostics"].values())
+        assert row["sampling_temperature"] == recipe.rollout.temperature
+        assert row["loss_temperature"] == recipe.loss.temperature
+        assert row["teacher_temperature"] == (recipe.loss.teacher_temperature or 1.0)
+    canaries = json.loads((first / "canaries.json").read_text())
+    assert canaries["loss"] != canaries["loss_with_another_teacher"]
+    assert canaries["divergence_from_itself"] <= 1e-5
+    assert canaries["gradient_norm"] > 0.0
+    digests = {done.parts[name].digest for name in ("cold_start", "student_0000", "student_0001")}
+    assert len(digests) == 3
+
+
+def test_recipes_of_all_families_share_everything_before_the_first_scoring(run, store):
+    steps = [num_steps(load(path).recipe) for path in RECIPES]
+    for path in RECIPES:
+        run(path)
+    opened = Store(store)
+    assert len(opened.siblings("splits")) == len(opened.siblings("teacher")) == 1
+    cold = [record for record in opened.siblings("student") if record.task == "cold_start"]
+    aggregations = {load(path).recipe.loss.aggregation for path in RECIPES}
+    assert len(cold) == len(aggregations) == 2  # it averages as the loss does
+    assert set(steps) == {15}
