@@ -158,10 +158,8 @@ def our_check() -> float:
     from core.rollout.limits import EpisodeLimits
     from core.rollout.shape import EngineShape
 
-    backend = our_backend()
-    shape = EngineShape.of(backend, EpisodeLimits(3, 40, 512))
-    start = cpu_seconds()
-    independence_fingerprint(backend, shape)
+    backend, start = our_backend(), cpu_seconds()
+    independence_fingerprint(backend, EngineShape.of(backend, EpisodeLimits(3, 40, 512)))
     return cpu_seconds() - start
 
 

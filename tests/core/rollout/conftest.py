@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from core.environments.calculator import Calculator
 from core.environments.registry import make_environment
 from core.models.backend import KVCache
 from core.models.toy import ToyBackend, ToyConfig
@@ -55,6 +56,30 @@ class ScriptedBackend:
         return hidden_NH * 30.0
 
 
+class Faulty(Calculator):
+    """A calculator in which one method raises."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        super().__init__()
+        self.method, self.error = method, error
+
+    def _maybe(self, method: str) -> None:
+        if method == self.method:
+            raise self.error
+
+    def reset(self, task):
+        self._maybe("reset")
+        return super().reset(task)
+
+    def step(self, call):
+        self._maybe("step")
+        return super().step(call)
+
+    def verify(self, answer):
+        self._maybe("verify")
+        return super().verify(answer)
+
+
 @pytest.fixture(scope="session")
 def codec():
     return ToyTokenizer()
@@ -82,3 +107,8 @@ def tasks(calculator):
         environment.generate_task(index, seed=7, difficulty="medium", split="train")
         for index in range(24)
     ]
+
+
+@pytest.fixture(scope="session")
+def faulty():
+    return Faulty

@@ -1,6 +1,6 @@
 import pytest
 
-from core.environments.base import FailureCategory, StepResult, Task, VerificationResult
+from core.environments.base import FailureCategory, StepResult, Task
 from core.environments.calculator import Calculator
 from core.environments.protocol import render_final, render_tool_call
 from core.errors import ToolEnvironmentError
@@ -224,30 +224,6 @@ def test_refused_calls_are_counted_by_kind():
     }
 
 
-class Faulty(Calculator):
-    """A calculator in which one method raises."""
-
-    def __init__(self, method: str, error: Exception) -> None:
-        super().__init__()
-        self.method, self.error = method, error
-
-    def _maybe(self, method: str) -> None:
-        if method == self.method:
-            raise self.error
-
-    def reset(self, task):
-        self._maybe("reset")
-        return super().reset(task)
-
-    def step(self, call):
-        self._maybe("step")
-        return super().step(call)
-
-    def verify(self, answer):
-        self._maybe("verify")
-        return super().verify(answer)
-
-
 DEFECTS = [
     (ToolEnvironmentError("the oven is cold", "Heat it."), "the oven is cold"),
     (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
@@ -255,8 +231,8 @@ DEFECTS = [
 
 
 @pytest.mark.parametrize(("error", "message"), DEFECTS)
-def test_a_tool_that_raises_ends_its_episode_with_an_observation(error, message):
-    trajectory = play(call(), environment=Faulty("step", error))
+def test_a_tool_that_raises_ends_its_episode_with_an_observation(faulty, error, message):
+    trajectory = play(call(), environment=faulty("step", error))
     assert trajectory.termination_reason is TerminationReason.ENVIRONMENT_ERROR
     assert trajectory.metadata["environment_error"] == message
     assert message in last_text(trajectory)
@@ -271,8 +247,8 @@ def test_a_tool_that_raises_ends_its_episode_with_an_observation(error, message)
 
 
 @pytest.mark.parametrize(("error", "message"), DEFECTS)
-def test_a_verifier_that_raises_leaves_the_answer_unjudged(error, message):
-    trajectory = play(render_final("4"), environment=Faulty("verify", error))
+def test_a_verifier_that_raises_leaves_the_answer_unjudged(faulty, error, message):
+    trajectory = play(render_final("4"), environment=faulty("verify", error))
     assert trajectory.termination_reason is TerminationReason.ENVIRONMENT_ERROR
     assert trajectory.metadata["environment_error"] == message
     assert (trajectory.solved, trajectory.verification.predicted) == (False, "4")
@@ -282,15 +258,15 @@ def test_a_verifier_that_raises_leaves_the_answer_unjudged(error, message):
 
 
 @pytest.mark.parametrize(("error", "message"), DEFECTS)
-def test_a_world_that_does_not_start_gives_an_episode_without_turns(error, message):
-    trajectory = play(environment=Faulty("reset", error))
+def test_a_world_that_does_not_start_gives_an_episode_without_turns(faulty, error, message):
+    trajectory = play(environment=faulty("reset", error))
     assert trajectory.termination_reason is TerminationReason.ENVIRONMENT_ERROR
     assert trajectory.metadata["environment_error"] == message
     assert TASK.prompt in last_text(trajectory)
 
 
-def test_defects_are_raised_where_they_must_not_pass_for_data():
-    episode = Episode(Faulty("reset", ValueError("no")), TASK, CODEC, LIMITS, raise_defects=True)
+def test_defects_are_raised_where_they_must_not_pass_for_data(faulty):
+    episode = Episode(faulty("reset", ValueError("no")), TASK, CODEC, LIMITS, raise_defects=True)
     with pytest.raises(ValueError, match="no"):
         episode.begin()
 
@@ -309,9 +285,6 @@ def test_facts_of_a_result_reach_record_and_model():
                 metadata={"occurrence": 1},
             )
 
-        def verify(self, answer):
-            return VerificationResult(False, 0.0, "4", answer, FailureCategory.WRONG_ANSWER, "far")
-
     trajectory = play(call(), render_final("9"), environment=Strange())
     result = trajectory.turns[0].tool_result
     assert result is not None
@@ -323,13 +296,3 @@ def test_facts_of_a_result_reach_record_and_model():
     )
     assert '"code": "SCHEMA_REFRESH_REQUIRED"' in trajectory.spans[3].text
     assert '"occurrence": 1' in trajectory.spans[3].text
-    assert trajectory.verification.detail == "far"
-
-
-def test_kept_mass_goes_with_its_tokens():
-    episode = Episode(Calculator(), TASK, CODEC, LIMITS)
-    episode.begin()
-    ids = CODEC.encode(render_final("4"))
-    mass = [0.9 - 0.01 * i for i in range(len(ids))]
-    episode.take(GeneratedTurn(0, ids, [-1.0] * len(ids), mass, "stop"))
-    assert episode.build({}, trajectory_id="e").kept_mass == mass
