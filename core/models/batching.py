@@ -84,6 +84,19 @@ def plan_physical(lengths: Sequence[int], runtime: Runtime) -> tuple[tuple[int, 
     return plan_batches(lengths, rows, limit, sort_by_length=runtime.length_bucketing)
 
 
+def needed_tokens(sequence: Sequence[int], positions: Sequence[int]) -> Sequence[int]:
+    """Return a sequence up to its last selected position, at least one token.
+
+    A causal model's output there depends on nothing later: neither the last target nor a tool
+    result that crossed the token limit has to be computed, or to fit into the model's context.
+
+    Args:
+        sequence: Token ids.
+        positions: Selected positions.
+    """
+    return sequence[: max(positions, default=0) + 1]
+
+
 def pad_batch(
     sequences: Sequence[Sequence[int]],
     selected: Sequence[Sequence[int]],

@@ -82,8 +82,18 @@ class ToyBackend:
         self._rotation_PD = rotations(self.max_positions, self.head_width, dtype).to(self.device)
 
     def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """Run the trunk over right-padded rows: causal attention alone hides the padding."""
+        """Run the trunk over right-padded rows: causal attention alone hides the padding.
+
+        Raises:
+            BackendError: A row is longer than the model's context.
+        """
         del lengths_B
+        if token_ids_BT.shape[1] > self.max_positions:
+            raise BackendError(
+                f"a row has {token_ids_BT.shape[1]} tokens and the toy model {self.max_positions} "
+                "positions",
+                "Raise max_position_embeddings or lower rollout.max_total_tokens.",
+            )
         rotation_TD = self._rotation_PD[: token_ids_BT.shape[1]]
         x_BTH = F.embedding(token_ids_BT, self.parameters["embedding"])
         for layer in range(self.config.num_layers):

@@ -18,7 +18,7 @@ from core.losses.sampled import sampled_log_probs
 from core.losses.targets import BucketTargets, SampledTargets
 from core.losses.temperature import at_temperature
 from core.models.backend import Backend
-from core.models.batching import pad_batch, plan_physical
+from core.models.batching import needed_tokens, pad_batch, plan_physical
 from core.recipe.runtime import Runtime
 from core.recipe.specs import ScoreSpec
 from core.teacher.targets import Provenance, ScoredTargets, Selected
@@ -78,7 +78,8 @@ def score(
     Raises:
         TokenizerMismatchError: The trajectories were made by another tokenizer.
         StalePolicyError: They were sampled at different policy versions.
-        AlignmentError: A view does not match, or counts differ.
+        AlignmentError: A view does not match or is longer than the teacher can read, counts differ,
+            or the sampler's log-probabilities are wanted and were not recorded.
     """
     _check(teacher, trajectories, selections, spec, teacher_views)
     views: Sequence[TeacherView | None] = teacher_views or [None] * len(trajectories)
@@ -87,8 +88,10 @@ def score(
         for trajectory, chosen, view in zip(trajectories, selections, views, strict=True)
     ]
     sequences = [
-        (view or trajectory).token_ids for trajectory, view in zip(trajectories, views, strict=True)
+        needed_tokens((view or trajectory).token_ids, entry.teacher_prediction_positions)
+        for trajectory, view, entry in zip(trajectories, views, maps, strict=True)
     ]
+    _check_lengths(teacher, trajectories, sequences)
     columns = _Columns()
     scored: list[int] = []
     for indices in plan_physical([len(sequence) for sequence in sequences], runtime):
@@ -149,6 +152,20 @@ def _check(
             f"the trajectories were sampled at policy versions {versions}",
             "Score the episodes of one version at a time.",
         )
+
+
+def _check_lengths(
+    teacher: Backend, trajectories: Sequence[Trajectory], sequences: Sequence[Sequence[int]]
+) -> None:
+    """Refuse what the teacher cannot read whole; nothing is ever cut, least of all a hint."""
+    for trajectory, token_ids in zip(trajectories, sequences, strict=True):
+        if len(token_ids) > teacher.max_positions:
+            raise AlignmentError(
+                f"{trajectory.trajectory_id} has {len(token_ids)} tokens for the teacher, which "
+                f"reads {teacher.max_positions}",
+                "Lower rollout.max_total_tokens, shorten the hint, or use a teacher with a longer "
+                "context.",
+            )
 
 
 def _keep(

@@ -17,7 +17,7 @@ from core.losses.chunked import LossOutput, selected_position_loss
 from core.losses.reduction import Reduction, reduce_group, weighted_mean
 from core.losses.targets import BucketTargets, ExactTargets, SampledTargets
 from core.models.backend import Backend
-from core.models.batching import PaddedBatch, pad_batch, plan_physical
+from core.models.batching import PaddedBatch, needed_tokens, pad_batch, plan_physical
 from core.recipe.runtime import Runtime
 from core.training.memory import ChunkSize
 
@@ -40,6 +40,11 @@ class Example:
     """Selection weights."""
     span_types: Sequence[str]
     """Span of each target token."""
+
+    @property
+    def needed_ids(self) -> Sequence[int]:
+        """Tokens that the predictions depend on."""
+        return needed_tokens(self.token_ids, self.prediction_positions)
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ def accumulate(
         MemoryExhaustedError: The smallest chunk does not fit.
     """
     reduction = reduce_group([example.weights for example in examples], objective.aggregation)
-    plan = plan_physical([len(example.token_ids) for example in examples], runtime)
+    plan = plan_physical([len(example.needed_ids) for example in examples], runtime)
 
     def attempt(chunk_size: int) -> list[LossOutput]:
         return [
@@ -167,7 +172,7 @@ def clear_gradients(backend: Backend) -> None:
 def prediction_batch(backend: Backend, examples: Sequence[Example]) -> PaddedBatch:
     """Pad examples; the selected positions are those that *predict* the targets."""
     return pad_batch(
-        [example.token_ids for example in examples],
+        [example.needed_ids for example in examples],
         [example.prediction_positions for example in examples],
         backend.tokenizer.pad_id,
         backend.device,

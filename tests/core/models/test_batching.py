@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.models.batching import pad_batch, plan_batches, plan_physical
+from core.models.batching import needed_tokens, pad_batch, plan_batches, plan_physical
 from core.recipe.runtime import Runtime
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=30)
@@ -43,6 +43,11 @@ def test_gathering_reads_the_selected_positions():
 def test_a_row_without_selection_owns_nothing():
     batch = pad_batch([[1], [2, 3]], [[], [0]], pad_id=0)
     assert batch.offsets == (0, 0, 1)
+
+
+def test_tokens_after_the_last_selected_position_are_not_needed():
+    assert needed_tokens([5, 6, 7, 8], [0, 2]) == [5, 6, 7]
+    assert needed_tokens([5, 6, 7, 8], []) == [5]
 
 
 def test_the_runtime_sets_the_limits():

@@ -202,6 +202,11 @@ def test_heads_must_divide_the_hidden_width_evenly():
         ToyBackend(ToyConfig(hidden_size=32, num_heads=3), 0, TOKENIZER)
 
 
+def test_a_row_beyond_the_context_is_refused():
+    with pytest.raises(BackendError, match="65 tokens and the toy model 64 positions"):
+        model().hidden_states(random_ids(1, 65), full(1, 65))
+
+
 def test_tensors_of_another_shape_are_refused_before_anything_is_written():
     backend = model()
     before = {name: p.detach().clone() for name, p in backend.trainable().items()}
