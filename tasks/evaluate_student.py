@@ -17,6 +17,7 @@ def evaluate_student(
     from core.environments.task_file import read_tasks
     from core.evaluation.evaluate import evaluate, evaluation_slice
     from core.evaluation.metrics import outcomes
+    from core.rollout.independence import engine_class
     from core.rollout.limits import EpisodeLimits, SamplingSpec
     from core.training.opening import open_weights
     from core.training.state import read_summary
@@ -25,17 +26,20 @@ def evaluate_student(
     origin = context.path(student)
     tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")
     digest, counters = read_summary(origin)
+    backend = open_weights("student", origin, context.placement).backend
+    limits = EpisodeLimits.of(spec.limits)
     done = evaluate(
-        open_weights("student", origin, context.placement).backend,
+        backend,
         lambda: make_environment(spec.environment.name, **spec.environment.params),
         evaluation_slice(tasks, offset=spec.task_offset, count=spec.tasks),
-        EpisodeLimits.of(spec.limits),
+        limits,
         SamplingSpec(**spec.sampling.model_dump()),
         seed=spec.seed,
         policy_version=counters.parameter_version,
         model_digest=digest,
         slots=context.runtime.slots,
     )
+    context.record_numeric_class(engine_class(backend, limits))
     write_trajectories(context.out / "eval_trajectories.jsonl", done.trajectories)
     document = {
         "split": spec.split,

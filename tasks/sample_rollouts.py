@@ -18,6 +18,7 @@ def sample_rollouts(
     from core.environments.task_file import read_tasks
     from core.evaluation.metrics import summarise
     from core.rollout.episodes import run_episodes
+    from core.rollout.independence import engine_class
     from core.rollout.limits import EpisodeLimits, SamplingSpec
     from core.training.opening import open_weights
     from core.training.state import read_summary
@@ -29,11 +30,13 @@ def sample_rollouts(
     train = read_tasks(context.path(splits) / "train.jsonl")
     order = islice(task_order(len(train), spec.run_seed, spec.task_cursor), spec.rollouts)
     tasks = [train[index] for index in order]
+    backend = open_weights("student", origin, context.placement).backend
+    limits = EpisodeLimits.of(spec.limits)
     trajectories = run_episodes(
-        open_weights("student", origin, context.placement).backend,
+        backend,
         lambda: make_environment(spec.environment.name, **spec.environment.params),
         tasks,
-        EpisodeLimits.of(spec.limits),
+        limits,
         SamplingSpec(**spec.sampling.model_dump()),
         seed=spec.run_seed,
         # A task may come up twice in one cycle when the order wraps, hence the place in it.
@@ -44,6 +47,7 @@ def sample_rollouts(
         model_digest=digest,
         slots=context.runtime.slots,
     )
+    context.record_numeric_class(engine_class(backend, limits))
     write_trajectories(context.out / "trajectories.jsonl", trajectories)
     stats = summarise(trajectories)
     write_json(context.out / "stats.json", stats.model_dump(mode="json"))

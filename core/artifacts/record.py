@@ -87,6 +87,10 @@ class NumericClass(_Frozen):
     """Positions per slice of the loss."""
     threads: int | None = None
     """Threads of the matrix products on a CPU."""
+    rows_are_independent: bool | None = None
+    """Whether the start-up check found that an episode's bits do not depend on its batch."""
+    fingerprint: str | None = None
+    """SHA-256 of what that check computed."""
 
 
 class Provenance(_Frozen):

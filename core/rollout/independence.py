@@ -14,7 +14,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from core.artifacts.record import NumericClass
 from core.models.backend import Backend
+from core.rollout.limits import EpisodeLimits
 from core.rollout.rows import window
 from core.rollout.shape import EngineShape
 from core.seeding import derive_seed
@@ -59,6 +61,21 @@ def measured_independence(backend: Backend, shape: EngineShape) -> Independence:
     if shape not in findings:
         findings[shape] = independence_fingerprint(backend, shape)
     return findings[shape]
+
+
+def engine_class(backend: Backend, limits: EpisodeLimits) -> NumericClass:
+    """Return what may change the last bits of the episodes that a backend samples here."""
+    shape = EngineShape.of(backend, limits)
+    found = measured_independence(backend, shape)
+    cuda = backend.device.type == "cuda"
+    return NumericClass(
+        device=f"cuda:{torch.cuda.get_device_name(backend.device)}" if cuda else "cpu",
+        physical_rows=shape.rows,
+        width=shape.width,
+        threads=torch.get_num_threads(),
+        rows_are_independent=found.rows_are_independent,
+        fingerprint=found.digest,
+    )
 
 
 @torch.inference_mode()
