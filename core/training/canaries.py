@@ -111,6 +111,7 @@ def check_canaries(
         "checked_trajectories": len(indices),
         "loss": real.loss,
         "loss_with_another_teacher": other.loss,
+        "largest_divergence": _largest(real),
         "divergence_from_itself": _largest(own),
         "gradient_norm": math.hypot(*norms.values()),
         "gradient_norm_from_itself": math.hypot(*own_norms.values()),
@@ -176,6 +177,12 @@ def _judge(found: dict[str, Any], *, has_identity: bool) -> None:
         raise CanaryError(
             "no trainable parameter receives a gradient from the teacher",
             "Is the teacher the student itself, or is the adapter not in the forward pass?",
+        )
+    if found["largest_divergence"] <= IDENTITY_TOLERANCE:
+        raise CanaryError(
+            f"the teacher agrees with the student everywhere, to {found['largest_divergence']:.2g} "
+            "nats",
+            "Is the teacher the student itself? Give it other weights, or a hint.",
         )
     if abs(found["loss"] - found["loss_with_another_teacher"]) < LOSS_DIFFERENCE:
         raise CanaryError(

@@ -5,12 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.losses.chunked import selected_position_loss
 from core.losses.reduction import (
     normalize_trajectory_weights,
     reduce_group,
     safe_denominator,
     weighted_mean,
 )
+from core.losses.targets import LogitTargets
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,20 @@ def test_one_token_does_not_weigh_as_much_as_three_under_token_mean():
     ]
     assert float(sum(parts)) == pytest.approx(2.5, rel=1e-7)
     assert group.denominator == 4.0
+
+
+def test_the_mean_is_over_rows_and_not_over_rows_times_vocabulary():
+    """C03: "batchmean" over [rows, vocabulary] would divide by seven times too much."""
+    generator = torch.Generator().manual_seed(3)
+    teacher_NV = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    student_NV = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    output = selected_position_loss(
+        student_NV, lambda h: h, LogitTargets(teacher_NV), torch.ones(5), chunk_size=2,
+        divergence="forward_kl",
+    )  # fmt: skip
+    p_NV, q_NV = teacher_NV.softmax(-1), student_NV.softmax(-1)
+    by_hand = float((p_NV * (p_NV / q_NV).log()).sum()) / 5
+    assert float(output.loss) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_per_trajectory_mean_counts_each_trajectory_once():

@@ -179,6 +179,19 @@ def test_a_teacher_that_acts_itself_reads_the_same_prompt_as_one_that_scores():
     assert scoring.token_ids[: len(prompt)] == prompt
 
 
+def test_what_the_template_writes_for_the_student_is_context():
+    """C23: an empty thought that the template opens and closes was sampled by nobody."""
+    thought = "\n<think></think>\n"
+    transcript = Transcript(CODEC, TurnTemplate(after_role=thought))
+    transcript.start("You compute.", "Compute 7 - 3.")
+    sampled = say(transcript, CALL)
+    trajectory = transcript.build(**FACTS)
+    written = [i for i, own in zip(trajectory.token_ids, trajectory.model_mask, strict=True) if own]
+    assert written == sampled
+    before = trajectory.token_ids[: trajectory.target_positions()[0]]
+    assert CODEC.decode(before).endswith("assistant" + thought)
+
+
 def test_another_template_frames_the_same_segments():
     transcript = Transcript(CODEC, TurnTemplate("[", "] ", "\n\n"))
     transcript.start("s", "u")

@@ -1,0 +1,114 @@
+"""C47: distillation that does not distil leaves the loss falling; each way of it trips a check."""
+
+import pytest
+import torch
+
+from core.errors import CanaryError
+from core.losses.targets import BucketTargets
+from core.training.canaries import another_teacher, check_canaries
+
+PROMPT = [("system", 3), ("user", 4)]
+TWO_TURNS = [*PROMPT, ("assistant_tool_call", 2), ("tool_result", 3), ("assistant_final", 2)]
+TOKEN_MEAN = "loss.aggregation=token-mean"
+TOP_K = ("loss.divergence=forward_kl", "loss.scale_by_temperature_squared=false", TOKEN_MEAN)
+SOUND = [
+    ("loss.mode=bucketed_topk_tail", "loss.top_k=5"),
+    ("loss.mode=exact_full_vocab", "loss.divergence=jsd"),
+    ("loss.mode=union_topk", "loss.top_k=5"),
+    ("loss.mode=forward_kl_topk", *TOP_K, "loss.top_k=200"),
+    ("loss.mode=verl_pg_k1", TOKEN_MEAN),
+    ("loss.temperature=2", "loss.teacher_temperature=0.5", "loss.top_k=5"),
+    ("loss.sampled_token_nll_weight=0.5",),
+]
+
+
+@pytest.fixture
+def check(small_toy, write_episode, scored_by, state_of):
+    """Return f(overrides, student, teacher): what the checks found."""
+
+    def run(*overrides, student=None, teacher=None):
+        student, teacher = student or small_toy(1), teacher or small_toy(2)
+        episodes = [write_episode(TWO_TURNS, n, trajectory_id=f"t{n}", sampler=student)
+                    for n in range(2)]  # fmt: skip
+        scored, spec, runtime = scored_by(teacher, episodes, *overrides)
+        before = state_of(student)
+        found = check_canaries(student, before, episodes, scored, spec, runtime, teacher=teacher)
+        assert state_of(student).digest() == before.digest()
+        assert all(parameter.grad is None for parameter in student.trainable().values())
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("overrides", SOUND, ids=lambda overrides: overrides[0])
+def test_a_sound_signal_passes_and_moves_nothing(check, overrides):
+    found = check(*overrides)
+    assert found["checked_trajectories"] == 2
+    assert abs(found["loss"] - found["loss_with_another_teacher"]) > 1e-6
+    assert found["divergence_from_itself"] < 1e-5
+    assert found["gradient_norm"] > 0.0
+    assert found["parameters_without_gradient"] == []
+
+
+def test_a_flat_objective_has_no_gradient_from_itself(check):
+    found = check("loss.mode=exact_full_vocab")
+    assert found["gradient_norm_from_itself"] < 1e-4 * found["gradient_norm"]
+
+
+def test_a_loss_that_does_not_read_the_teacher_is_refused(check):
+    with pytest.raises(CanaryError, match="another teacher gives the same loss"):
+        check("loss.sampled_token_nll_weight=1")
+
+
+def test_a_teacher_built_from_the_live_student_is_refused(check, small_toy):
+    with pytest.raises(CanaryError, match="agrees with the student everywhere"):
+        check("loss.mode=exact_full_vocab", student=small_toy(1), teacher=small_toy(1))
+
+
+def test_a_model_that_cannot_learn_from_its_teacher_is_refused(check, small_toy, monkeypatch):
+    student = small_toy(1)
+    plain = student.hidden_states
+    monkeypatch.setattr(student, "hidden_states", lambda ids, lengths: plain(ids, lengths).detach())
+    monkeypatch.setattr(
+        student, "project", lambda h: h @ student.parameters["embedding"].detach().T
+    )
+    with pytest.raises(CanaryError, match="no trainable parameter receives a gradient"):
+        check("loss.mode=exact_full_vocab", student=student)
+
+
+def test_forward_passes_that_differ_are_refused(check, small_toy, monkeypatch):
+    """C52: dropout in one of two passes of one model shows as a divergence from itself."""
+    student, calls = small_toy(1), []
+    plain = student.hidden_states
+
+    def noisy(token_ids_BT, lengths_B):
+        calls.append(None)
+        return plain(token_ids_BT, lengths_B) * (1.0 + 0.05 * len(calls))
+
+    monkeypatch.setattr(student, "hidden_states", noisy)
+    with pytest.raises(CanaryError, match="divergence from itself"):
+        check("loss.top_k=5", student=student)
+
+
+def test_a_parameter_that_moves_while_a_gradient_is_computed_is_refused(
+    check, small_toy, monkeypatch
+):
+    student = small_toy(1)
+    plain = student.hidden_states
+
+    def restless(token_ids_BT, lengths_B):
+        with torch.no_grad():
+            student.parameters["norm"].add_(1e-6)
+        return plain(token_ids_BT, lengths_B)
+
+    monkeypatch.setattr(student, "hidden_states", restless)
+    with pytest.raises(CanaryError, match="changed a parameter"):
+        check("loss.top_k=5", student=student)
+
+
+def test_another_teacher_prefers_other_tokens():
+    targets = BucketTargets(
+        torch.tensor([[0, 4]]), torch.tensor([[-0.1, -3.0]]), torch.tensor([-4.0])
+    )
+    assert another_teacher(targets, 5).support_ids_NK.tolist() == [[1, 0]]
+    assert another_teacher(None, 5) is None
