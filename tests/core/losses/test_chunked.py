@@ -250,6 +250,16 @@ def test_an_unweighted_row_of_garbage_leaves_loss_and_gradient_alone():
     assert output.grad_hidden_NH[3].tolist() == [0.0] * 5
 
 
+def test_a_teacher_row_of_minus_infinity_is_refused_even_without_a_weight():
+    """C32: hiding the forward value with nan_to_num would leave NaN in the gradient."""
+    excluded_NV = torch.cat([T_NV, torch.full((1, 5), -torch.inf, dtype=torch.float64)])
+    with pytest.raises(ValueError, match="−inf"):
+        selected_position_loss(
+            torch.cat([S_NV, S_NV[:1]]), identity, LogitTargets(excluded_NV),
+            torch.cat([WEIGHTS_N, torch.zeros(1)]), chunk_size=9, backward=True,
+        )  # fmt: skip
+
+
 def test_bfloat16_heads_are_evaluated_in_float32():
     head_VH = random_head().bfloat16()
     hidden_NH = random_hidden().bfloat16()

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from core.losses.chunked import selected_position_loss
 from core.losses.divergence import reverse_kl
 from core.losses.sampled import clipped_surrogate, distillation_advantage, sampled_log_probs
 from core.losses.targets import SampledTargets
@@ -102,6 +103,20 @@ def test_a_ratio_of_any_size_stays_finite():
     targets = targets_of(teacher=[-1.0, -1.0], rollout=[-1e10, -1e-3])
     loss_N, _ = clipped_surrogate(torch.tensor([-1e-3, -1e10]), targets, loss_max_clamp=10.0)
     assert bool(loss_N.isfinite().all())
+
+
+def test_a_ratio_without_bound_at_a_pad_leaves_the_gradient_finite():
+    """C33: masked after the exponential, inf · 0 would be NaN."""
+    hidden_NV = torch.tensor([[0.3, -0.2], [0.1, 0.4]], dtype=torch.float64, requires_grad=True)
+    rollout_N = torch.tensor([-0.7, -1e10], dtype=torch.float64)
+    targets = SampledTargets(torch.tensor([0, 1]), rollout_N - 0.5, rollout_N)
+    output = selected_position_loss(
+        hidden_NV, lambda h: h, targets, torch.tensor([1.0, 0.0]), chunk_size=2,
+        divergence="verl_pg_k1", backward=True,
+    )  # fmt: skip
+    assert bool(output.loss.isfinite())
+    assert bool(hidden_NV.grad.isfinite().all())
+    assert hidden_NV.grad[1].tolist() == [0.0, 0.0]
 
 
 def test_log_probs_are_taken_in_float32_at_least():

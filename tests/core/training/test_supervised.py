@@ -184,6 +184,14 @@ def test_no_traces_are_refused(small_toy, state_of):
         fit(backend, state_of(backend), [], PLAN, RUNTIME)
 
 
+def test_traces_without_a_token_of_the_student_are_refused(small_toy, state_of, write_episode):
+    """C15: rows of prompts alone would train to a loss of exactly zero in silence."""
+    backend = small_toy(1)
+    prompts = examples_of([write_episode([("system", 3), ("user", 4)])] * 2)
+    with pytest.raises(InputError, match="none of 2 oracle traces has a position to train"):
+        fit(backend, state_of(backend), prompts, PLAN, RUNTIME)
+
+
 def test_a_step_that_is_refused_leaves_the_old_weights(small_toy, traces, state_of):
     backend = small_toy(1)
     start = state_of(backend)

@@ -179,6 +179,19 @@ def test_a_teacher_that_acts_itself_reads_the_same_prompt_as_one_that_scores():
     assert scoring.token_ids[: len(prompt)] == prompt
 
 
+def test_student_and_teacher_are_asked_with_the_same_words():
+    """C24: a teacher that thinks where the student may not differs at every first token."""
+    trajectory = episode().build(**FACTS)
+    view = teacher_view(trajectory, "The answer is 4.", CODEC)
+    starts = zip(trajectory.spans, [s for s in view.spans if s.segment_key != "privileged"],
+                 strict=True)  # fmt: skip
+    asked = [(own, theirs) for own, theirs in starts if own.is_model]
+    assert len(asked) == 2
+    for own, theirs in asked:
+        before = trajectory.token_ids[own.start - 8 : own.start]
+        assert view.token_ids[theirs.start - 8 : theirs.start] == before
+
+
 def test_what_the_template_writes_for_the_student_is_context():
     """C23: an empty thought that the template opens and closes was sampled by nobody."""
     thought = "\n<think></think>\n"
