@@ -1,5 +1,6 @@
-"""Numbers in final answers, as the verifiers read them. Total on every string."""
+"""Final answers as the verifiers read them. Total on every string."""
 
+import math
 import re
 
 from core.environments.tools import parse_number
@@ -45,3 +46,19 @@ def read_answer(answer: str) -> tuple[float, str | None] | None:
     if value is None or (word is not None and word.lower() not in _UNIT_OF_WORD):
         return None
     return value, None if word is None else _UNIT_OF_WORD[word.lower()]
+
+
+def normalize_value(answer: str) -> str | None:
+    """Return a database value in one spelling, or None for what no database returns (NaN, inf).
+
+    Numbers lose their commas and get no or four decimals; texts lose the double quotes around them
+    and their case.
+    """
+    text = answer.strip().strip('"')
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return text.lower()
+    if not math.isfinite(number):
+        return None
+    return str(int(number)) if number.is_integer() else f"{number:.4f}"

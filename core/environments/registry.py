@@ -7,7 +7,11 @@ from typing import Any
 from core.environments.base import Environment
 from core.errors import InputError
 
-BUILT_IN = {"calculator": "core.environments.calculator"}
+BUILT_IN = {
+    "calculator": "core.environments.calculator",
+    "jsonnav": "core.environments.jsonnav",
+    "sqlite": "core.environments.sqlite",
+}
 """Module that registers each built-in environment; imported when it is asked for."""
 
 _registered: dict[str, type[Environment]] = {}

@@ -1,4 +1,4 @@
-"""What tools do, as plain functions: bounded arithmetic and unit conversion.
+"""What tools do, as plain functions: arithmetic, conversion, and the guards of other worlds.
 
 Every function here is total on what a model can write: it returns, or raises
 ``ToolEnvironmentError`` with words that the model may be shown.
@@ -10,7 +10,23 @@ import operator
 import re
 from collections.abc import Callable
 
+from core.environments.jsonnav_documents import parse_path, read_path
+from core.environments.sqlite_guard import check_query, render_rows, run_query
 from core.errors import ToolEnvironmentError
+
+__all__ = [
+    "FACTORS",
+    "UNITS",
+    "check_query",
+    "convert",
+    "format_number",
+    "parse_number",
+    "parse_path",
+    "read_path",
+    "render_rows",
+    "run_query",
+    "safe_eval",
+]
 
 MAX_EXPRESSION_CHARACTERS = 200
 MAX_EXPRESSION_DEPTH = 12

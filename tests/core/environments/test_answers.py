@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.environments.answers import normalize_number, read_answer
+from core.environments.answers import normalize_number, normalize_value, read_answer
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,26 @@ def test_the_second_version_reads_a_number_and_a_unit(answer, read):
     assert read_answer(answer) == read
 
 
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("707.0", "707"),
+        (" 1,707 ", "1707"),
+        ("0.12345", "0.1235"),
+        ('"Lyon"', "lyon"),
+        ("1e3", "1000"),
+        ("nan", None),
+        ("-inf", None),
+        ("", ""),
+    ],
+)
+def test_a_database_value_has_one_spelling(answer, value):
+    assert normalize_value(answer) == value
+
+
 @given(st.text() | st.from_regex(r"[+-]?[0-9.,_eE]+ ?[a-z]*", fullmatch=True))
 def test_reading_is_total_and_finite(answer):
     first, second = normalize_number(answer), read_answer(answer)
+    assert isinstance(normalize_value(answer), str | None)
     assert first is None or math.isfinite(first)
     assert second is None or math.isfinite(second[0])

@@ -178,5 +178,5 @@ def test_steps_are_total_and_short(name, arguments):
 
 
 def test_verifying_before_an_episode_is_refused():
-    with pytest.raises(ToolEnvironmentError, match="no task"):
+    with pytest.raises(ToolEnvironmentError, match="no episode"):
         Calculator().verify("14")

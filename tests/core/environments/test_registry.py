@@ -7,6 +7,12 @@ from core.environments.registry import make_environment, names, register
 from core.errors import InputError
 
 
+@pytest.mark.parametrize("name", ["calculator", "jsonnav", "sqlite"])
+def test_a_built_in_world_is_made_by_its_name(name):
+    assert make_environment(name).name == name
+    assert name in names()
+
+
 def test_the_calculator_is_built_in():
     environment = make_environment("calculator", prompt_style="compact")
     assert isinstance(environment, Calculator)

@@ -1,0 +1,114 @@
+"""A world whose tools map arguments to text: what all of them share around the tools."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from core.environments.base import (
+    Environment,
+    FailureCategory,
+    Observation,
+    StepResult,
+    Task,
+    ToolCall,
+    VerificationResult,
+)
+from core.errors import InvalidToolCallError, ToolEnvironmentError
+
+Tool = Callable[[Mapping[str, Any]], str]
+"""Arguments to result; refuses with ``ToolEnvironmentError``."""
+
+
+class ToolWorld(Environment):
+    """An environment that counts its steps and turns refusals of its tools into results.
+
+    A world names its ``state_prefix`` and defines ``tools`` and ``judge``; one whose episodes hold
+    more than the task overrides ``begin``.
+    """
+
+    state_prefix: ClassVar[str]
+
+    _task: Task | None = None
+    _steps = 0
+
+    @property
+    def task(self) -> Task:
+        """The task of the running episode.
+
+        Raises:
+            ToolEnvironmentError: No episode was started.
+        """
+        if self._task is None:
+            raise ToolEnvironmentError("no episode was started", "Call reset first.")
+        return self._task
+
+    @property
+    def state_id(self) -> str:
+        """Name of the current state: how many calls were made."""
+        return f"{self.state_prefix}:{self._steps}"
+
+    @abstractmethod
+    def tools(self) -> Mapping[str, Tool]:
+        """Return the tools by name."""
+
+    @abstractmethod
+    def judge(self, task: Task, answer: str) -> tuple[FailureCategory, str]:
+        """Return the verdict on an answer and the answer as it was read; total on every string."""
+
+    def begin(self, task: Task) -> None:
+        """Prepare an episode of ``task``."""
+        del task
+
+    def reset(self, task: Task) -> Observation:
+        """Start an episode of ``task``."""
+        self._task, self._steps = task, 0
+        self.begin(task)
+        return Observation(task.prompt, self.state_id)
+
+    def step(self, call: ToolCall) -> StepResult:
+        """Run one call; every call is counted."""
+        self._steps += 1
+        tool = self.tools().get(call.name)
+        if tool is None:
+            error = f"there is no tool {call.name[:40]!r}; the tools are {', '.join(self.tools())}"
+            return self.refusal(FailureCategory.UNKNOWN_TOOL, error)
+        try:
+            return StepResult(ok=True, state_id=self.state_id, result=tool(call.arguments))
+        except InvalidToolCallError as error:
+            return self.refusal(FailureCategory.INVALID_TOOL_CALL, describe(error))
+        except ToolEnvironmentError as error:
+            return self.refusal(FailureCategory.TOOL_ERROR, describe(error))
+
+    def refusal(self, category: FailureCategory, error: str, **facts: Any) -> StepResult:
+        """Return the result of a call that was refused."""
+        return StepResult(
+            ok=False, state_id=self.state_id, error=error, failure_category=category, **facts
+        )
+
+    def verify(self, answer: str) -> VerificationResult:
+        """Judge a final answer.
+
+        Raises:
+            ToolEnvironmentError: No episode was started.
+        """
+        category, predicted = self.judge(self.task, answer)
+        solved = category is FailureCategory.SOLVED
+        expected = self.task.answer
+        return VerificationResult(solved, float(solved), expected, predicted, category)
+
+
+def describe(error: ToolEnvironmentError) -> str:
+    """Return a refusal as one line that a model reads."""
+    return f"{error.message}. {error.hint}"
+
+
+def text_argument(arguments: Mapping[str, Any], name: str) -> str:
+    """Return a string argument.
+
+    Raises:
+        InvalidToolCallError: It is absent or no string.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, str):
+        raise InvalidToolCallError(f"{name!r} must be a string", "Write it in quotes.")
+    return value
