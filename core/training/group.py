@@ -147,7 +147,11 @@ def accumulate(
             for indices in plan
         ]
 
-    outputs = chunk.run(attempt, lambda: clear_gradients(backend))
+    try:
+        outputs = chunk.run(attempt, lambda: clear_gradients(backend))
+    except NumericsError:
+        clear_gradients(backend)
+        raise
     for indices, output in zip(plan, outputs, strict=True):
         weights = [weight for i in indices for weight in reduction.weights[i]]
         broken = _first_non_finite(output, weights)
@@ -190,16 +194,23 @@ def _backward_batch(
     hidden_BTH = backend.hidden_states(batch.token_ids_BT, batch.lengths_B)
     weights = [weight for row in reduction.weights for weight in row]
     target_ids = [token for example in examples for token in example.target_ids]
-    return selected_position_loss(
-        batch.gather(hidden_BTH),
-        backend.project,
-        targets,
-        torch.tensor(weights, dtype=torch.float64, device=backend.device),
-        target_ids_N=torch.tensor(target_ids, dtype=torch.int64, device=backend.device),
-        denominator=reduction.denominator,
-        backward=True,
-        **options,
-    )
+    try:
+        return selected_position_loss(
+            batch.gather(hidden_BTH),
+            backend.project,
+            targets,
+            torch.tensor(weights, dtype=torch.float64, device=backend.device),
+            target_ids_N=torch.tensor(target_ids, dtype=torch.int64, device=backend.device),
+            denominator=reduction.denominator,
+            backward=True,
+            **options,
+        )
+    except ValueError as error:
+        names = ", ".join(example.trajectory_id for example in examples)
+        raise NumericsError(
+            f"the loss refuses its input, in one of {names}: {error}",
+            "The step was not committed. Lower the learning rate, or look at these episodes.",
+        ) from error
 
 
 def _first_non_finite(output: LossOutput, weights: Sequence[float]) -> int | None:

@@ -1,3 +1,5 @@
+import weakref
+
 import pytest
 import torch
 
@@ -170,3 +172,21 @@ def test_no_trajectory_and_a_missing_view_are_refused(small_toy, write_episode, 
     chosen = [select_positions(episode, hinted.selection, 0)]
     with pytest.raises(AlignmentError, match="views were not given"):
         score(small_toy(2), [episode], chosen, hinted, Runtime(), teacher_digest="t")
+
+
+def test_one_batch_of_teacher_outputs_is_alive_at_a_time(small_toy, write_episode, scored_by):
+    """C77: what a batch leaves behind is its targets, not its hidden states or logits."""
+    teacher = small_toy(2)
+    hidden_states, alive, most = teacher.hidden_states, weakref.WeakSet(), []
+
+    def counted(token_ids_BT, lengths_B):
+        most.append(len(alive))
+        hidden_BTH = hidden_states(token_ids_BT, lengths_B)
+        alive.add(hidden_BTH)
+        return hidden_BTH
+
+    teacher.hidden_states = counted
+    episodes = [write_episode(TWO_TURNS, n, trajectory_id=f"t{n}") for n in range(8)]
+    scored_by(teacher, episodes, batch_size=1)
+    assert len(most) == 8
+    assert max(most) <= 1

@@ -3,7 +3,15 @@ import math
 import pytest
 import torch
 
-from core.errors import AlignmentError, BackendError, InputError, StalePolicyError
+from core.errors import (
+    AlignmentError,
+    BackendError,
+    InputError,
+    NumericsError,
+    StalePolicyError,
+)
+from core.models.tensor_files import tensors_digest
+from core.training.state import load_state
 from core.training.update import update
 
 PROMPT = [("system", 3), ("user", 4)]
@@ -151,3 +159,103 @@ def test_stale_episodes_are_refused(small_toy, scored_by, write_episode, state_o
         update(student, state_of(student), episodes, scored, spec, runtime)
     with pytest.raises(InputError, match="no trajectories"):
         update(student, state_of(student), [], scored, spec, runtime)
+
+
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [
+        (math.nan, r"optimizer step 0: .* \(assistant_\w+\) of broken"),
+        (math.inf, "optimizer step 0: the loss refuses its input, in one of broken"),
+    ],
+)
+def test_a_loss_that_is_not_finite_commits_nothing(
+    small_toy, scored_by, write_episode, state_of, monkeypatch, factor, message
+):
+    student, episodes = small_toy(1), [write_episode(TWO_TURNS, trajectory_id="broken")]
+    scored, spec, runtime = scored_by(small_toy(2), episodes)
+    before = state_of(student)
+    digest = before.digest()
+    project = student.project
+    monkeypatch.setattr(student, "project", lambda hidden_NH: project(hidden_NH) * factor)
+    with pytest.raises(NumericsError, match=message):
+        update(student, before, episodes, scored, spec, runtime)
+    assert before.digest() == tensors_digest(student.trainable()) == digest
+    assert all(parameter.grad is None for parameter in student.trainable().values())
+
+
+# ---------------------------------------------------------------- end to end
+
+
+def cycle(student, state, run, number, write_episode, scored_by):
+    """Sample nothing: write the episodes of a cycle, score them and update."""
+    version = state.counters.parameter_version
+    episodes = [
+        write_episode(TWO_TURNS, 10 * number + n, trajectory_id=f"t{n}", policy_version=version)
+        for n in range(4)
+    ]
+    scored, spec, runtime = scored_by(run["teacher"], episodes, *run["overrides"])
+    spec = spec.model_copy(
+        update={
+            "cycle": number,
+            "schedule": spec.schedule.model_copy(update={"first_step": number}),
+        }
+    )
+    return update(student, state, episodes, scored, spec, runtime).state
+
+
+def test_a_run_that_was_cut_ends_in_the_same_bits(
+    small_toy, scored_by, write_episode, state_of, tmp_path
+):
+    run = {"teacher": small_toy(2), "overrides": ("train.learning_rate=0.01", "train.cycles=4")}
+    student = small_toy(1)
+    state = state_of(student)
+    for number in range(4):
+        state = cycle(student, state, run, number, write_episode, scored_by)
+
+    student = small_toy(1)
+    cut = state_of(student)
+    for number in range(2):
+        cut = cycle(student, cut, run, number, write_episode, scored_by)
+    cut.save(tmp_path)
+    another = small_toy(5)  # as in a new process: other weights lie in memory
+    resumed = load_state(tmp_path)
+    for number in range(2, 4):
+        resumed = cycle(another, resumed, run, number, write_episode, scored_by)
+
+    assert resumed.digest() == state.digest()
+    assert resumed.counters == state.counters
+    for name, moment in state.moments.exp_avg_sq.items():
+        assert torch.equal(resumed.moments.exp_avg_sq[name], moment)
+    assert (state.counters.cycle, state.moments.step, state.counters.selected_tokens_spent) == (
+        4, 4, 64,
+    )  # fmt: skip
+
+
+def test_a_retry_applies_the_update_once(small_toy, scored_by, write_episode, state_of):
+    student, episodes = small_toy(1), [write_episode(TWO_TURNS)]
+    scored, spec, runtime = scored_by(small_toy(2), episodes)
+    before = state_of(student)
+    digests = {
+        update(student, before, episodes, scored, spec, runtime).state.digest() for _ in range(3)
+    }
+    assert len(digests) == 1
+    assert digests != {before.digest()}
+
+
+def test_replay_takes_a_step_per_group_on_its_schedule(train, write_episode):
+    episodes = [write_episode(TWO_TURNS, n, trajectory_id=f"t{n}") for n in range(5)]
+    fresh = ("train.rollouts_per_cycle=5", "train.gradient_accumulation_steps=2")
+    done, _ = train(episodes, *fresh, "train.opd_freshness=replay", "train.lr_schedule=linear")
+    assert [row["trajectories_in_step"] for row in done.rows] == [2, 2, 1]
+    assert [row["parameter_version"] for row in done.rows] == [1, 2, 3]
+    assert done.rows[0]["lr"] > done.rows[1]["lr"] > done.rows[2]["lr"]
+    assert done.state.counters.rollout_policy_version == 0
+
+
+def test_a_strict_batch_takes_one_step(small_toy, scored_by, write_episode, state_of):
+    student = small_toy(1)
+    episodes = [write_episode(TWO_TURNS, n, trajectory_id=f"t{n}") for n in range(3)]
+    scored, spec, runtime = scored_by(small_toy(2), episodes)
+    spec = spec.model_copy(update={"gradient_accumulation_steps": 2})
+    with pytest.raises(StalePolicyError, match="3 trajectories would take 2 steps of 2"):
+        update(student, state_of(student), episodes, scored, spec, runtime)
