@@ -65,24 +65,31 @@ def test_the_loss_of_a_span_type_is_its_own_weighted_mean(small_toy):
 
 
 def test_the_row_says_what_happened(small_toy):
-    lengths = (6, 9, 7)
-    examples = [example(f"t{n}", tokens=n) for n in lengths]
-    _, row = stepper(small_toy(1), trajectory_batch_size=2, chunk_size=64).step(
-        examples, cross_entropy
-    )
+    examples = [example(f"t{tokens}", tokens=tokens) for tokens in (6, 9, 7)]
+    moving = stepper(small_toy(1), trajectory_batch_size=2, chunk_size=64)
+    _, row = moving.step(examples, cross_entropy)
     facts = {
         "step": 4,
         "selected_positions": 9,
         "trajectories_in_step": 3,
-        "physical_trajectory_batches": 2,
-        "padded_trajectory_batch_size": 2,
-        "projection_chunk_size": 64,
         "divergence_loss": None,
         "teacher_entropy_mean": None,
     }
     assert {name: row[name] for name in facts} == facts
     assert row["lr"] == pytest.approx(0.1 * (1 - 0.4))
     assert row["grad_norm"] > 0.0
+
+
+def test_physical_sizes_are_beside_the_row_and_not_in_it(small_toy):
+    examples = [example(f"t{tokens}", tokens=tokens) for tokens in (6, 9, 7)]
+    moving = stepper(small_toy(1), trajectory_batch_size=2, chunk_size=64)
+    _, row = moving.step(examples, cross_entropy)
+    assert moving.physical == {
+        "physical_trajectory_batches": 2,
+        "padded_trajectory_batch_size": 2,
+        "projection_chunk_size": 64,
+    }
+    assert not set(moving.physical) & set(row)
 
 
 # ---------------------------------------------------------------- properties
@@ -145,4 +152,4 @@ def test_memory_that_runs_out_halves_the_chunk_and_keeps_the_loss(small_toy, mon
     _, split = moving.step([example()], cross_entropy)
     assert split["loss"] == pytest.approx(whole["loss"], rel=1e-6)
     assert split["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-5)
-    assert (split["projection_chunk_size"], moving.chunk.history) == (1, [8, 4, 2])
+    assert (moving.physical["projection_chunk_size"], moving.chunk.history) == (1, [8, 4, 2])
