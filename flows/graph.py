@@ -38,7 +38,10 @@ class Call(Protocol):
 class RunRefs:
     """What a run leaves behind."""
 
-    splits: Ref = None
+    tasks: Ref = None
+    """The train split."""
+    held_out: Ref = None
+    """The split that is evaluated."""
     traces: Ref = None
     teacher: Ref = None
     student: Ref = None
@@ -75,10 +78,12 @@ def num_steps(recipe: Recipe) -> int:
 
 def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
     world = recipe.environment.name
-    run.splits = call(prepare_splits, steps.splits_spec(recipe), name=world)
-    run.traces = call(
-        collect_oracle_traces, steps.traces_spec(recipe), name=world, splits=run.splits
-    )
+    run.tasks = call(prepare_splits, steps.split_spec(recipe, "train"), name=f"{world}-train")
+    run.held_out = run.tasks
+    if recipe.eval.split != "train":
+        spec = steps.split_spec(recipe, recipe.eval.split)
+        run.held_out = call(prepare_splits, spec, name=f"{world}-{recipe.eval.split}")
+    run.traces = call(collect_oracle_traces, steps.traces_spec(recipe), name=world, tasks=run.tasks)
     fitted = {"traces": run.traces} if recipe.models.backend == "toy" else {}
     run.teacher = call(
         prepare_teacher, steps.teacher_spec(recipe), name=recipe.models.backend, **fitted
@@ -105,15 +110,12 @@ def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
         steps.rollout_spec(recipe, cycle),
         name=name,
         student=run.student,
-        splits=run.splits,
+        tasks=run.tasks,
     )
+    score = steps.score_spec(recipe)
+    hints = {"tasks": run.tasks} if score.teacher_mode == "privileged_context" else {}
     targets = call(
-        score_rollouts,
-        steps.score_spec(recipe),
-        name=name,
-        rollouts=rollouts,
-        teacher=run.teacher,
-        splits=run.splits,
+        score_rollouts, score, name=name, rollouts=rollouts, teacher=run.teacher, **hints
     )
     run.student = call(
         update_student,
@@ -144,5 +146,5 @@ def _evaluate(recipe: Recipe, call: Call, run: RunRefs, stage: str, cycle: int) 
             spec,
             name=stage.replace(" ", "-"),
             student=run.student,
-            splits=run.splits,
+            tasks=run.held_out,
         )

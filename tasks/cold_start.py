@@ -31,4 +31,5 @@ def cold_start(
     resident.state = state.digest()
     write_model(context.out, read_model(origin))
     write_jsonl(context.out / "metrics.jsonl", done.rows)
-    return {"optimizer_steps": len(done.rows), "last_loss": done.rows[-1]["loss"]}
+    headline = {"optimizer_steps": len(done.rows), "last_loss": done.rows[-1]["loss"]}
+    return {**headline, **done.physical}

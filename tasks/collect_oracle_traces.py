@@ -7,7 +7,7 @@ from tasks.caching import StepContext, step
 
 @step(kind="traces", version="1")
 def collect_oracle_traces(
-    context: StepContext, spec: TracesSpec, splits: ArtifactRef
+    context: StepContext, spec: TracesSpec, tasks: ArtifactRef
 ) -> dict[str, int]:
     """Write ``trajectories.jsonl``, one oracle episode per task of the split."""
     from core.environments.registry import make_environment
@@ -18,9 +18,9 @@ def collect_oracle_traces(
 
     tokenizer = build_tokenizer(spec.tokenizer, context.placement)
     environment = make_environment(spec.environment.name, **spec.environment.params)
-    tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")
     traces = [
-        oracle_trajectory(environment, task, tokenizer, max_turns=spec.max_turns) for task in tasks
+        oracle_trajectory(environment, task, tokenizer, max_turns=spec.max_turns)
+        for task in read_tasks(context.path(tasks) / "tasks.jsonl")
     ]
     write_trajectories(context.out / "trajectories.jsonl", traces)
     return {

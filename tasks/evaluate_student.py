@@ -10,7 +10,7 @@ from tasks.caching import StepContext, step
 
 @step(kind="evaluation", version="1", gpu=True)
 def evaluate_student(
-    context: StepContext, spec: EvaluationSpec, student: ArtifactRef, splits: ArtifactRef
+    context: StepContext, spec: EvaluationSpec, student: ArtifactRef, tasks: ArtifactRef
 ) -> dict[str, Any]:
     """Write ``eval.json``, one row per task in it, and ``eval_trajectories.jsonl``."""
     from core.environments.registry import make_environment
@@ -24,14 +24,14 @@ def evaluate_student(
     from core.trajectory.io import write_trajectories
 
     origin = context.path(student)
-    tasks = read_tasks(context.path(splits) / f"{spec.split}.jsonl")
+    split = read_tasks(context.path(tasks) / "tasks.jsonl")
     digest, counters = read_summary(origin)
     backend = open_weights("student", origin, context.placement).backend
     limits = EpisodeLimits.of(spec.limits)
     done = evaluate(
         backend,
         lambda: make_environment(spec.environment.name, **spec.environment.params),
-        evaluation_slice(tasks, offset=spec.task_offset, count=spec.tasks),
+        evaluation_slice(split, offset=spec.task_offset, count=spec.tasks),
         limits,
         SamplingSpec(**spec.sampling.model_dump()),
         seed=spec.seed,

@@ -11,7 +11,7 @@ from tasks.caching import StepContext, step
 
 @step(kind="rollouts", version="1", gpu=True)
 def sample_rollouts(
-    context: StepContext, spec: RolloutSpec, student: ArtifactRef, splits: ArtifactRef
+    context: StepContext, spec: RolloutSpec, student: ArtifactRef, tasks: ArtifactRef
 ) -> dict[str, Any]:
     """Write ``trajectories.jsonl`` and ``stats.json``."""
     from core.environments.registry import make_environment
@@ -27,21 +27,21 @@ def sample_rollouts(
 
     origin = context.path(student)
     digest, counters = read_summary(origin)
-    train = read_tasks(context.path(splits) / "train.jsonl")
+    train = read_tasks(context.path(tasks) / "tasks.jsonl")
     order = islice(task_order(len(train), spec.run_seed, spec.task_cursor), spec.rollouts)
-    tasks = [train[index] for index in order]
+    chosen = [train[index] for index in order]
     backend = open_weights("student", origin, context.placement).backend
     limits = EpisodeLimits.of(spec.limits)
     trajectories = run_episodes(
         backend,
         lambda: make_environment(spec.environment.name, **spec.environment.params),
-        tasks,
+        chosen,
         limits,
         SamplingSpec(**spec.sampling.model_dump()),
         seed=spec.run_seed,
         # A task may come up twice in one cycle when the order wraps, hence the place in it.
         trajectory_ids=[
-            f"{task.task_id}:c{spec.cycle}:{place}" for place, task in enumerate(tasks)
+            f"{task.task_id}:c{spec.cycle}:{place}" for place, task in enumerate(chosen)
         ],
         policy_version=counters.parameter_version,
         model_digest=digest,

@@ -14,9 +14,9 @@ def score_rollouts(
     spec: ScoreSpec,
     rollouts: ArtifactRef,
     teacher: ArtifactRef,
-    splits: ArtifactRef | None = None,
+    tasks: ArtifactRef | None = None,
 ) -> dict[str, Any]:
-    """Write the targets and ``selection.json``; splits are read for a teacher's hints only."""
+    """Write the targets and ``selection.json``; tasks are read for a teacher's hints."""
     from core.environments.registry import make_environment
     from core.environments.task_file import read_tasks
     from core.selection.selectors import aggregate_stats, select_positions
@@ -29,10 +29,10 @@ def score_rollouts(
     selections = [select_positions(one, spec.selection, spec.run_seed) for one in trajectories]
     backend = open_weights("teacher", context.path(teacher), context.placement).backend
     views = None
-    if spec.environment is not None and splits is not None:
+    if spec.environment is not None and tasks is not None:
         environment = make_environment(spec.environment.name, **spec.environment.params)
-        tasks = read_tasks(context.path(splits) / "train.jsonl")
-        views = privileged_views(trajectories, tasks, environment, backend.tokenizer)
+        known = read_tasks(context.path(tasks) / "tasks.jsonl")
+        views = privileged_views(trajectories, known, environment, backend.tokenizer)
     scored = score(
         backend,
         trajectories,

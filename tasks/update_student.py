@@ -42,7 +42,7 @@ def update_student(
     write_model(context.out, read_model(origin))
     write_jsonl(context.out / "metrics.jsonl", done.rows)
     write_jsonl(context.out / "token_analysis.jsonl", done.token_rows)
-    return {"optimizer_steps": len(done.rows), **_headline(done.rows)}
+    return {"optimizer_steps": len(done.rows), **_headline(done.rows), **done.physical}
 
 
 def _headline(rows: list[dict[str, Any]]) -> dict[str, Any]:

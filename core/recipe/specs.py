@@ -31,9 +31,11 @@ class EnvironmentSpec(Spec):
     """Arguments of the environment."""
 
 
-class SplitsSpec(Spec):
-    """Generate the tasks of the three splits."""
+class SplitSpec(Spec):
+    """Generate the tasks of one split: prompt-disjoint from those before it, and no others."""
 
+    split: Literal["train", "eval", "test"]
+    """Which tasks."""
     environment: EnvironmentSpec
     """Which world."""
     difficulty: Literal["easy", "medium", "hard"]
@@ -42,10 +44,10 @@ class SplitsSpec(Spec):
     """Seed of the tasks."""
     train: int
     """Tasks of the train split."""
-    eval: int
-    """Tasks of the eval split."""
-    test: int
-    """Tasks of the test split."""
+    eval: int | None
+    """Tasks of the eval split; null for the train split, which comes first."""
+    test: int | None
+    """Tasks of the test split; null for the splits before it."""
 
 
 class TokenizerSpec(Spec):

@@ -1,5 +1,6 @@
 """What each step needs to know of a recipe: pure functions from ``Recipe`` to a spec."""
 
+from core.environments.base import Split
 from core.recipe.objective import (
     HANDED_OVER,
     numbers,
@@ -27,7 +28,7 @@ from core.recipe.specs import (
     SamplingSpec,
     ScoreSpec,
     SelectionSpec,
-    SplitsSpec,
+    SplitSpec,
     StudentSpec,
     TeacherSpec,
     TokenizerSpec,
@@ -45,15 +46,16 @@ def environment_spec(recipe: Recipe) -> EnvironmentSpec:
     return EnvironmentSpec(name=recipe.environment.name, params=recipe.environment.params)
 
 
-def splits_spec(recipe: Recipe) -> SplitsSpec:
-    """Return what the tasks of the three splits depend on."""
-    return SplitsSpec(
+def split_spec(recipe: Recipe, split: Split) -> SplitSpec:
+    """Return what the tasks of one split depend on; splits are drawn in order, each anew."""
+    return SplitSpec(
+        split=split,
         environment=environment_spec(recipe),
         difficulty=recipe.environment.difficulty,
         split_seed=recipe.environment.split_seed,
         train=recipe.environment.train_tasks,
-        eval=recipe.environment.eval_tasks,
-        test=recipe.environment.test_tasks,
+        eval=recipe.environment.eval_tasks if split != "train" else None,
+        test=recipe.environment.test_tasks if split == "test" else None,
     )
 
 

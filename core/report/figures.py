@@ -111,7 +111,7 @@ def cold_start_figure(steps: Sequence[Json]) -> go.Figure:
     """Cross-entropy of the cold start on oracle traces."""
     figure = _base("Cold start", "optimizer steps", "nats per token")
     figure.add_scatter(
-        x=[row.get("optimizer_step", i) for i, row in enumerate(steps)],
+        x=[row.get("step", i) for i, row in enumerate(steps)],
         y=[row.get("loss") for row in steps],
         mode="lines",
         line={"color": TEACHER},

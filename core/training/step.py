@@ -25,6 +25,9 @@ class Stepper:
         objective: What is minimised.
         runtime: Physical sizes.
         taken: Steps taken so far.
+        chunk: Positions projected at once; it shrinks when memory runs out.
+        physical: Sizes of the latest step. They are execution, so they go into records, never
+            into a metrics row, which is content.
     """
 
     backend: Backend
@@ -34,6 +37,7 @@ class Stepper:
     runtime: Runtime
     taken: int = 0
     chunk: ChunkSize = field(init=False)
+    physical: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         runtime = self.runtime
@@ -69,6 +73,11 @@ class Stepper:
             self.optimizer.clear()
             raise NumericsError(f"optimizer step {index}: {error.message}", error.hint) from error
         self.taken += 1
+        self.physical = {
+            "physical_trajectory_batches": group.num_batches,
+            "padded_trajectory_batch_size": group.padded_rows,
+            "projection_chunk_size": self.chunk.size,
+        }
         return group, self._row(index, rate, norm, examples, group)
 
     def _row(
@@ -90,9 +99,6 @@ class Stepper:
             "loss_aggregation": self.objective.aggregation,
             "selected_positions": group.selected_positions,
             "trajectories_in_step": len(examples),
-            "physical_trajectory_batches": group.num_batches,
-            "padded_trajectory_batch_size": group.padded_rows,
-            "projection_chunk_size": self.chunk.size,
             "grad_norm": norm,
             "lr": rate,
         }

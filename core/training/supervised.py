@@ -52,6 +52,8 @@ class SupervisedResult:
 
     state: StudentState
     rows: list[dict[str, Any]]
+    physical: dict[str, int]
+    """Physical sizes of the last step; execution, not content."""
 
 
 def cold_start_plan(spec: ColdStartSpec) -> SupervisedPlan:
@@ -135,7 +137,8 @@ def fit(
     except BaseException:
         backend.load_trainable(state.tensors)
         raise
-    return SupervisedResult(_advanced(state, backend, optimizer, plan, stepper.taken), rows)
+    trained = _advanced(state, backend, optimizer, plan, stepper.taken)
+    return SupervisedResult(trained, rows, stepper.physical)
 
 
 def examples_of(

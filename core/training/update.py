@@ -5,7 +5,7 @@ cannot apply an update twice.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from core.errors import AlignmentError, BackendError, InputError, StalePolicyError
@@ -28,7 +28,7 @@ from core.training.token_analysis import (
 )
 from core.trajectory.trajectory import Trajectory
 
-NUMBERS = tuple(field.name for field in fields(ObjectiveOptions))
+NUMBERS = tuple(each.name for each in fields(ObjectiveOptions))
 """Numbers of objectives; an update has them under the same names."""
 
 
@@ -42,6 +42,8 @@ class UpdateResult:
     """One metrics row per optimizer step."""
     token_rows: list[dict[str, Any]]
     """One row per selected token, for the report."""
+    physical: dict[str, int] = field(default_factory=dict)
+    """Physical sizes of the last step; execution, not content."""
 
 
 def update(
@@ -102,7 +104,8 @@ def update(
         raise
     counters = _advanced(state.counters, scored, rows)
     moments = optimizer.moments() if rows else state.moments
-    return UpdateResult(StudentState(copy_trainable(backend), moments, counters), rows, token_rows)
+    new = StudentState(copy_trainable(backend), moments, counters)
+    return UpdateResult(new, rows, token_rows, stepper.physical)
 
 
 def objective_of(spec: UpdateSpec) -> Objective:

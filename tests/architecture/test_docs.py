@@ -117,7 +117,7 @@ def test_the_table_of_steps_is_what_a_run_leaves(store):
     records = [
         r for kind in sorted(p.name for p in store.root.iterdir()) for r in store.siblings(kind)
     ]
-    assert len(records) == 15
+    assert len(records) == 16
     for record in records:
         _, kind, files, parents, _ = table[record.task]
         assert kind == f"`{record.kind}`"

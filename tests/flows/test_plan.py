@@ -29,13 +29,13 @@ def test_a_new_store_has_everything_to_compute(recipe_file, overrides):
     planned = plan_recipe(recipe_file, overrides)
     assert planned.count("hit") == 0
     assert planned.steps[0].reasons == ("never computed in this store",)
-    assert planned.count("miss") + planned.count("unknown") == len(planned.steps) == 15
+    assert planned.count("miss") + planned.count("unknown") == len(planned.steps) == 16
 
 
 def test_what_ran_is_a_hit(built):
     path, overrides = built
     planned = plan_recipe(path, overrides)
-    assert planned.count("hit") == num_steps(load(path, overrides).recipe) == 15
+    assert planned.count("hit") == num_steps(load(path, overrides).recipe) == 16
 
 
 def test_editing_the_evaluation_reruns_evaluation_and_report_only(built):
@@ -62,7 +62,7 @@ def test_another_divergence_keeps_cold_start_teacher_and_traces(built):
 )
 def test_where_it_runs_changes_nothing(built, change):
     path, overrides = built
-    assert plan_recipe(path, [*overrides, change]).count("hit") == 15
+    assert plan_recipe(path, [*overrides, change]).count("hit") == 16
 
 
 def test_a_plan_prints_reasons_and_counts(built, capsys):
@@ -70,10 +70,10 @@ def test_a_plan_prints_reasons_and_counts(built, capsys):
     print_plan(plan_recipe(path, [*overrides, "eval.tasks=4"]))
     shown = capsys.readouterr().out
     assert "spec.tasks: 6 → 4" in shown
-    assert "11 cached, 3 to compute, 1 that depend on those" in shown
+    assert "12 cached, 3 to compute, 1 that depend on those" in shown
 
 
 def test_a_plan_is_one_json_document(built):
     path, overrides = built
     document = json.loads(json.dumps(plan_recipe(path, overrides).as_document()))
-    assert document["hit"] == len(document["steps"]) == 15
+    assert document["hit"] == len(document["steps"]) == 16

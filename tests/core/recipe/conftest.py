@@ -33,7 +33,8 @@ def _document(*overrides: str) -> Document:
 
 def _specs(recipe: Recipe) -> dict[str, object]:
     return {
-        "splits": steps.splits_spec(recipe),
+        "splits": steps.split_spec(recipe, "train"),
+        "held_out": steps.split_spec(recipe, recipe.eval.split),
         "traces": steps.traces_spec(recipe),
         "teacher": steps.teacher_spec(recipe),
         "student": steps.student_spec(recipe),

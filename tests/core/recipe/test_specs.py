@@ -21,6 +21,7 @@ TOP_K = (
     TOKEN_MEAN,
 )
 EVALUATION = {"evaluation"}
+SPLITS = {"splits", "held_out"}
 ROLLOUT = {"rollout", "evaluation"}
 UPDATE = {"update"}
 TRAINING = {"cold_start", "update"}
@@ -60,12 +61,12 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.teacher.toy_pretrain_steps": ((), "5", {"teacher"}),
     "models.teacher.toy_pretrain_lr": ((), "0.5", {"teacher"}),
     "models.teacher.toy_pretrain_batch_size": ((), "5", {"teacher"}),
-    "environment.params": ((), "compact", {"splits", "traces", "rollout", "evaluation"}),
-    "environment.train_tasks": ((), "65", {"splits"}),
-    "environment.eval_tasks": ((), "33", {"splits", "evaluation"}),
-    "environment.test_tasks": ((), "33", {"splits"}),
-    "environment.split_seed": ((), "8", {"splits"}),
-    "environment.difficulty": ((), "hard", {"splits"}),
+    "environment.params": ((), "compact", {*SPLITS, "traces", "rollout", "evaluation"}),
+    "environment.train_tasks": ((), "65", SPLITS),
+    "environment.eval_tasks": ((), "33", {"held_out", "evaluation"}),
+    "environment.test_tasks": (("eval.split=test",), "33", {"held_out", "evaluation"}),
+    "environment.split_seed": ((), "8", SPLITS),
+    "environment.difficulty": ((), "hard", SPLITS),
     "rollout.max_turns": ((), "5", {"traces", *ROLLOUT}),
     "rollout.max_new_tokens_per_turn": ((), "65", ROLLOUT),
     "rollout.max_total_tokens": ((), "700", ROLLOUT),
@@ -119,7 +120,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "eval.enabled": ((), "false", EVALUATION),
     "eval.tasks": ((), "5", EVALUATION),
     "eval.task_offset": ((), "5", EVALUATION),
-    "eval.split": ((), "train", EVALUATION),
+    "eval.split": ((), "train", {"held_out", *EVALUATION}),
     "eval.temperature": ((), "0.5", EVALUATION),
     "eval.max_turns": ((), "5", EVALUATION),
     "eval.seed": (("eval.temperature=1",), "5", EVALUATION),
@@ -166,7 +167,7 @@ def test_every_identity_key_is_read_by_a_step_or_named_here():
 
 def test_changing_the_evaluation_changes_no_other_step(accepted, changed):
     keys = ("eval.tasks=12", "eval.split=test", "eval.temperature=1", "eval.seed=3")
-    assert changed(accepted().recipe, accepted(*keys).recipe) == {"evaluation"}
+    assert changed(accepted().recipe, accepted(*keys).recipe) == {"held_out", "evaluation"}
 
 
 def test_changing_the_divergence_changes_only_the_update(accepted, changed):
@@ -185,7 +186,7 @@ def test_teachers_mode_is_no_part_of_its_weights(accepted, changed):
 def test_specs_survive_strict_json(accepted, overrides):
     recipe = accepted(*overrides, "environment.params.prompt_style=compact").recipe
     built = [
-        *(make(recipe) for make in (steps.splits_spec, steps.traces_spec, steps.teacher_spec)),
+        *(make(recipe) for make in (steps.traces_spec, steps.teacher_spec)),
         *(make(recipe) for make in (steps.student_spec, steps.score_spec, steps.report_spec)),
         *(make(recipe) for make in (steps.cold_start_spec, steps.evaluation_spec)),
         *(make(recipe, 3) for make in (steps.rollout_spec, steps.update_spec)),
