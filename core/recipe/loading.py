@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-import yaml
-
 from core.errors import RecipeError
 from core.recipe.document import Document
 from core.recipe.migration import migrate
@@ -17,7 +15,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.structure import validate
 from core.recipe.support import unbuilt
-from core.recipe.syntax import parse_document
+from core.recipe.syntax import parse_document, write_document
 from core.recipe.validation import combinations
 
 RUN_NAME = ("runtime", "run_name")
@@ -99,7 +97,7 @@ def load_text(
 
 def to_yaml(recipe: Recipe) -> str:
     """Return the whole recipe, defaults written out; ``from_yaml`` reads it back equal."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return write_document(recipe.model_dump(mode="json"))
 
 
 def from_yaml(text: str) -> Recipe:

@@ -68,6 +68,23 @@ def parse_value(text: str, origin: str) -> Any:
     return None if node is None else reader.value(node, ())
 
 
+def write_document(values: Any) -> str:
+    """Return YAML that ``parse_document`` reads back equal."""
+    return yaml.dump(values, Dumper=_QuotingDumper, sort_keys=False, allow_unicode=True)
+
+
+class _QuotingDumper(yaml.SafeDumper):
+    """Quotes every text that this module would read as something else, such as ``0E0``."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = text not in _WORDS and not _INT.fullmatch(text) and not _FLOAT.fullmatch(text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_QuotingDumper.add_representer(str, _represent_text)
+
+
 class _WordLoader(yaml.SafeLoader):
     """Composes every plain scalar as a word; ``_Reader.scalar`` gives it a type."""
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from core.artifacts.record import ArtifactRef, Record
 from core.artifacts.store import Store
 from core.recipe.specs import ReportSpec
+from core.recipe.syntax import write_document
 from core.report.data import (
     ArtifactRow,
     CyclePoint,
@@ -62,7 +61,7 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
         mode=spec.mode,
         objective=spec.objective,
         seed=spec.seed,
-        recipe_yaml=yaml.safe_dump(spec.recipe, sort_keys=False, allow_unicode=True),
+        recipe_yaml=write_document(spec.recipe),
         evaluations=evaluations,
         cold_start_steps=_cold_start_steps(parts),
         cycles=cycles,
