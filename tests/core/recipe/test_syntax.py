@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import RecipeError
-from core.recipe.syntax import parse_document, parse_value
+from core.recipe.syntax import parse_document, parse_value, write_document
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,11 @@ def test_number_of_many_digits_is_a_word():
 def test_override_may_not_hold_a_section(text):
     with pytest.raises(RecipeError, match="a scalar or a list"):
         parse_value(text, "here")
+
+
+@pytest.mark.parametrize(
+    "text", ["0E0", "1_000", "no", "null", "~", "true", "3e-3", "", "a: b", "x"]
+)
+def test_a_text_is_written_so_that_it_comes_back_as_text(text):
+    written = write_document({"key": text})
+    assert parse_document(written, "r.yaml").values == {"key": text}
