@@ -33,16 +33,36 @@ def score_rollouts(
         environment = make_environment(spec.environment.name, **spec.environment.params)
         known = read_tasks(context.path(tasks) / "tasks.jsonl")
         views = privileged_views(trajectories, known, environment, backend.tokenizer)
+    arguments = (trajectories, selections, spec, context.runtime)
+    if spec.student_tokenizer is not None:
+        return _across(context, backend, arguments, teacher.digest)
     scored = score(
         backend,
-        trajectories,
-        selections,
-        spec,
-        context.runtime,
+        *arguments,
         teacher_digest=teacher.digest,
         teacher_views=views,
     )
     scored.save(context.out)
     stats = aggregate_stats(selection.stats for selection in selections)
+    write_json(context.out / "selection.json", stats)
+    return stats
+
+
+def _across(
+    context: StepContext, backend: Any, arguments: tuple[Any, ...], teacher_digest: str
+) -> dict[str, Any]:
+    """Write the targets of a teacher with a tokenizer of its own."""
+    from core.models.building import build_tokenizer
+    from core.selection.selectors import aggregate_stats
+    from core.teacher.cross_tokenizer import score_across
+
+    _, selections, spec, _ = arguments
+    codec = build_tokenizer(spec.student_tokenizer, context.placement)
+    found = score_across(backend, codec, *arguments, teacher_digest=teacher_digest)
+    found.targets.save(context.out)
+    stats = aggregate_stats(selection.stats for selection in selections) | {
+        "model_bytes": found.model_bytes,
+        "unaligned_bytes": found.unaligned_bytes,
+    }
     write_json(context.out / "selection.json", stats)
     return stats

@@ -42,6 +42,10 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         lambda recipe: recipe.loss.mode == "verl_pg_k1",
         "verl_pg_k1 compares the sampled token alone",
     ),
+    "loss.cross_tokenizer": (
+        lambda recipe: recipe.models.backend == "toy",
+        "the toy pair has one tokenizer",
+    ),
     "loss.clip_ratio": (lambda _: True, "the lower and the upper half width have their own keys"),
     "loss.estimator_implementation_version": (lambda _: True, "there is one estimator"),
     "loss.teacher_temperature": (_supervised, "run.mode sft has no teacher"),

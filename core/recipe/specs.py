@@ -207,6 +207,8 @@ class ScoreSpec(Spec):
     """What the teacher reads."""
     run_seed: int
     """Seed of the selection."""
+    student_tokenizer: TokenizerSpec | None = None
+    """Tokenizer of the episodes, where the teacher's may be another; null where it must not."""
 
 
 class EvaluationSpec(Spec):

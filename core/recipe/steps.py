@@ -213,6 +213,9 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
         temperature=None if handed_over == "exact_full_vocab" else teacher_temperature(loss),
         teacher_mode=recipe.models.teacher.mode,
         run_seed=recipe.run.seed,
+        student_tokenizer=tokenizer_spec(recipe, recipe.models.student)
+        if loss.cross_tokenizer
+        else None,
     )
 
 

@@ -35,9 +35,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
     Unbuilt("alignment"),
 )
 
-PLANNED_ENVIRONMENTS = ("jsonnav", "sqlite", "sqlite_recovery", "tool_policy")
-"""Worlds of the seeds; each is refused as not built until the registry knows it."""
-
 
 def unbuilt(document: Document) -> Iterator[Problem]:
     """Yield a problem for every key of the document whose feature does not exist."""

@@ -35,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     objective.supervised_loss_is_nll,
     objective.top_k_forward_kl_is_verls,
     objective.policy_gradient_is_verls,
+    objective.other_tokenizers_share_bytes_alone,
     objective.gate_belongs_to_its_selector,
     objective.gate_was_frozen,
     schedule.strict_freshness_is_one_step,

@@ -91,7 +91,7 @@ def score(
         needed_tokens((view or trajectory).token_ids, entry.teacher_prediction_positions)
         for trajectory, view, entry in zip(trajectories, views, maps, strict=True)
     ]
-    _check_lengths(teacher, trajectories, sequences)
+    check_lengths(teacher, trajectories, sequences)
     columns = _Columns()
     scored: list[int] = []
     for indices in plan_physical([len(sequence) for sequence in sequences], runtime):
@@ -116,7 +116,7 @@ def score(
             tokenizer_digest=teacher.tokenizer.digest,
             policy_version=trajectories[0].policy_version,
         ),
-        selected=tuple(_selected(entry) for entry in maps),
+        selected=tuple(selected_of(entry) for entry in maps),
         values=_values(columns, order_N, spec, maps, trajectories),
     )
 
@@ -144,8 +144,18 @@ def _check(
         if trajectory.tokenizer_digest != teacher.tokenizer.digest:
             raise TokenizerMismatchError(
                 f"{trajectory.trajectory_id} was made by another tokenizer than the teacher's",
-                "Student and teacher must share one tokenizer, compared by content.",
+                "Student and teacher must share one tokenizer, compared by content; or set "
+                "loss.cross_tokenizer=true with loss.mode=verl_pg_k1.",
             )
+    check_versions(trajectories)
+
+
+def check_versions(trajectories: Sequence[Trajectory]) -> None:
+    """Refuse episodes of several students.
+
+    Raises:
+        StalePolicyError: They were sampled at different policy versions.
+    """
     versions = sorted({trajectory.policy_version for trajectory in trajectories})
     if len(versions) > 1:
         raise StalePolicyError(
@@ -154,10 +164,14 @@ def _check(
         )
 
 
-def _check_lengths(
+def check_lengths(
     teacher: Backend, trajectories: Sequence[Trajectory], sequences: Sequence[Sequence[int]]
 ) -> None:
-    """Refuse what the teacher cannot read whole; nothing is ever cut, least of all a hint."""
+    """Refuse what the teacher cannot read whole; nothing is ever cut, least of all a hint.
+
+    Raises:
+        AlignmentError: A sequence is longer than the teacher's context.
+    """
     for trajectory, token_ids in zip(trajectories, sequences, strict=True):
         if len(token_ids) > teacher.max_positions:
             raise AlignmentError(
@@ -223,7 +237,7 @@ def _values(
         rollout = [
             value
             for entry, trajectory in zip(maps, trajectories, strict=True)
-            for value in _rollout_logprobs(entry, trajectory)
+            for value in rollout_logprobs(entry, trajectory)
         ]
         return SampledTargets(
             sampled_ids_N=torch.tensor(ids, dtype=torch.int64),
@@ -239,7 +253,7 @@ def _values(
     )
 
 
-def _rollout_logprobs(entry: AlignmentMap, trajectory: Trajectory) -> list[float]:
+def rollout_logprobs(entry: AlignmentMap, trajectory: Trajectory) -> list[float]:
     """Return the sampler's log-probability of each target, recorded on the trajectory's own axis.
 
     Raises:
@@ -255,7 +269,8 @@ def _rollout_logprobs(entry: AlignmentMap, trajectory: Trajectory) -> list[float
     return [recorded[position + 1] for position in entry.student_prediction_positions]
 
 
-def _selected(entry: AlignmentMap) -> Selected:
+def selected_of(entry: AlignmentMap) -> Selected:
+    """Return the positions of a map as they are stored."""
     return Selected(
         trajectory_id=entry.trajectory_id,
         prediction_positions=list(entry.student_prediction_positions),

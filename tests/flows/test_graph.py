@@ -40,8 +40,8 @@ def store(tmp_path_factory):
 def run(store):
     """Run a recipe's steps; returns what it left, and its recipe."""
 
-    def call_graph(path):
-        loaded = load(path, [f"runtime.store={store}"])
+    def call_graph(path, *changes):
+        loaded = load(path, [f"runtime.store={store}", *changes])
 
         def call(step, spec, *, name, **parents):
             prepared: StepCall = step.prepare(spec, runtime=loaded.runtime, name=name, **parents)
@@ -87,6 +87,22 @@ def test_a_recipe_of_each_family_trains_a_student(run, store, path):
     assert canaries["gradient_norm"] > 0.0
     digests = {done.parts[name].digest for name in ("cold_start", "student_0000", "student_0001")}
     assert len(digests) == 3
+
+
+def test_chunks_of_equal_bytes_of_one_tokenizer_train_like_its_tokens(run, store):
+    """The key allows another tokenizer; where there is none it changes rounding alone."""
+    path = next(path for path in RECIPES if path.stem == "verl_policy_gradient")
+    opened, rows = Store(store), []
+    for changes in ((), ("loss.cross_tokenizer=true",)):
+        done, _ = run(path, *changes)
+        rows.append(lines(opened.path(done.parts["student_0000"]) / "metrics.jsonl")[0])
+    found = json.loads((opened.path(done.parts["targets_0000"]) / "selection.json").read_text())
+    assert 0 <= found["unaligned_bytes"] < found["model_bytes"]
+    kept = rows[1]["selected_positions"] / rows[0]["selected_positions"]
+    assert 0.3 < kept <= 1.0  # a student of four steps writes bytes that are no text
+    assert math.isfinite(rows[1]["loss"])
+    if found["unaligned_bytes"] == 0:
+        assert rows[1]["loss"] == pytest.approx(rows[0]["loss"], rel=1e-3)
 
 
 def test_recipes_of_all_families_share_everything_before_the_first_scoring(run, store):

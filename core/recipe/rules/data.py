@@ -10,7 +10,6 @@ from core.recipe.runtime import Runtime
 from core.recipe.schema.offline_kd import OfflineKd
 from core.recipe.schema.source import ParquetSource
 from core.recipe.steps import split_size
-from core.recipe.support import PLANNED_ENVIRONMENTS
 
 MAX_TURNS_RATIO = 4
 
@@ -19,12 +18,8 @@ def environment_exists(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """1: the world is in the registry and accepts its parameters."""
     name, known = recipe.environment.name, names()
     if name not in known:
-        planned = name in PLANNED_ENVIRONMENTS
-        yield problem(
-            "environment.name",
-            "not built yet" if planned else "there is no such environment",
-            f"Choose one of {', '.join(known)}.",
-        )
+        hint = f"Choose one of {', '.join(known)}."
+        yield problem("environment.name", "there is no such environment", hint)
         return
     params = recipe.environment.params
     if "name" in params:

@@ -59,7 +59,7 @@ def top_k_forward_kl_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
         "loss.scale_by_temperature_squared": (recipe.loss.scale_by_temperature_squared, False),
         **_needed_by_both(recipe),
     }
-    yield from _unmet(needed, "forward_kl_topk")
+    yield from _unmet(needed, "loss.mode", "forward_kl_topk")
 
 
 def policy_gradient_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
@@ -83,7 +83,18 @@ def policy_gradient_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
         "rollout.top_k": (rollout.top_k, 0),
         **_needed_by_both(recipe),
     }
-    yield from _unmet(needed, "verl_pg_k1")
+    yield from _unmet(needed, "loss.mode", "verl_pg_k1")
+
+
+def other_tokenizers_share_bytes_alone(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """Two vocabularies have no common distribution; a hint has no place in the byte alignment."""
+    if not recipe.loss.cross_tokenizer:
+        return
+    needed: dict[str, tuple[object, object]] = {
+        "loss.mode": (recipe.loss.mode, "verl_pg_k1"),
+        "models.teacher.mode": (recipe.models.teacher.mode, "standard"),
+    }
+    yield from _unmet(needed, "loss.cross_tokenizer", "true")
 
 
 def _needed_by_both(recipe: Recipe) -> dict[str, tuple[object, object]]:
@@ -99,11 +110,11 @@ def _needed_by_both(recipe: Recipe) -> dict[str, tuple[object, object]]:
     }
 
 
-def _unmet(needed: dict[str, tuple[object, object]], mode: str) -> Iterator[Problem]:
+def _unmet(needed: dict[str, tuple[object, object]], cause: str, is_: str) -> Iterator[Problem]:
     for key, (value, wanted) in needed.items():
         if value != wanted:
             words = {None: "null", True: "true", False: "false"}.get(wanted, wanted)
-            yield problem(key, f"must be {words} where loss.mode is {mode}", f"Set it to {words}.")
+            yield problem(key, f"must be {words} where {cause} is {is_}", f"Set it to {words}.")
 
 
 def gate_belongs_to_its_selector(recipe: Recipe, _: Runtime) -> Iterator[Problem]:

@@ -71,6 +71,9 @@ class Loss(Section):
     """Upper half width; ``verl_pg_k1`` only."""
     clip_ratio_c: float = Field(default=3.0, gt=1)
     """Limit of the dual clip for negative advantages; ``verl_pg_k1`` only."""
+    cross_tokenizer: bool = False
+    """Let the teacher have another tokenizer, and compare sums over the same bytes; ``verl_pg_k1``
+    only. Where it is false, other tokenizers are refused."""
     estimator_implementation_version: int | None = Field(default=None, ge=1)
     """Version of the policy-gradient estimator; ``verl_pg_k1`` only."""
 

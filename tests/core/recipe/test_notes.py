@@ -22,6 +22,11 @@ WITH_MODE = {
     "loss.tail_epsilon": ("loss.mode=exact_full_vocab", "loss.tail_epsilon=1e-6"),
     "loss.divergence": ("run.mode=sft", "loss.divergence=forward_kl"),
     "loss.teacher_temperature": ("run.mode=sft", "loss.teacher_temperature=2"),
+    "loss.cross_tokenizer": (
+        "loss.mode=verl_pg_k1",
+        "loss.aggregation=token-mean",
+        "loss.cross_tokenizer=true",
+    ),
     "loss.top_k": ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean", "loss.top_k=3"),
     "train.opd_freshness": ("run.mode=sft", "train.opd_freshness=replay"),
     "train.eval_every_cycles": ("run.mode=sft", "train.eval_every_cycles=2"),

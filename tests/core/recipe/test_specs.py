@@ -93,6 +93,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "loss.entropy_threshold": (("loss.divergence=entropy_aware_kl",), "0.3", UPDATE),
     "loss.log_prob_min_clamp": (TOP_K, "-5", UPDATE),
     "loss.loss_max_clamp": (TOP_K, "5", UPDATE),
+    "loss.cross_tokenizer": (PG, "true", {"score"}),
     "loss.clip_ratio_low": (PG, "0.3", UPDATE),
     "loss.clip_ratio_high": (PG, "0.3", UPDATE),
     "loss.clip_ratio_c": (PG, "5", UPDATE),

@@ -1,7 +1,7 @@
 import pytest
 
 from core.environments import registry
-from core.recipe.support import PLANNED_ENVIRONMENTS, UNBUILT
+from core.recipe.support import UNBUILT
 
 ROWS = [(row.key, value) for row in UNBUILT for value in row.values or ("x",)]
 INSIDE = {
@@ -23,12 +23,9 @@ def test_feature_that_does_not_exist_is_refused_by_name(refused, key, value):
     assert any("not built yet" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", PLANNED_ENVIRONMENTS)
-def test_world_of_the_seeds_is_refused_until_it_is_registered(refused, name):
-    if name in registry.names():
-        pytest.skip(f"{name} is registered")
-    error = refused(f"environment.name={name}")
-    assert error.message.endswith(f'environment.name = "{name}": not built yet')
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_every_built_in_world_is_accepted(accepted, name):
+    accepted(f"environment.name={name}")
 
 
 @pytest.mark.parametrize(

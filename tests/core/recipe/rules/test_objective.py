@@ -97,6 +97,20 @@ def test_verls_modes_are_accepted_without_asking_for_log_probs(accepted, base):
     assert accepted(*base).notes == []
 
 
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("loss.mode=bucketed_topk_tail", "loss.mode"),
+        ("models.teacher.mode=privileged_context", "models.teacher.mode"),
+    ],
+)
+def test_another_tokenizer_is_for_sums_over_bytes_alone(judged, override, key):
+    rule, given = objective.other_tokenizers_share_bytes_alone, "loss.cross_tokenizer=true"
+    assert judged(rule, *PG, given) == []
+    assert keys(judged(rule, *PG, given, override)) == [key]
+    assert judged(rule, override) == []
+
+
 def test_gate_and_gated_selector_come_together(judged):
     rule, selector = objective.gate_belongs_to_its_selector, "selection.selector=verifier_gated"
     gate = "selection.gate.version=v1"
