@@ -11,6 +11,8 @@ BUILT_IN = {
     "calculator": "core.environments.calculator",
     "jsonnav": "core.environments.jsonnav",
     "sqlite": "core.environments.sqlite",
+    "sqlite_recovery": "core.environments.sqlite_recovery",
+    "tool_policy": "core.environments.tool_policy",
 }
 """Module that registers each built-in environment; imported when it is asked for."""
 

@@ -78,7 +78,7 @@ class SqliteQuestions(ToolWorld):
 
     def tool_specs(self) -> list[dict[str, Any]]:
         """Return the specs of ``schema`` and ``query``."""
-        return [_QUERY_SPEC, _SCHEMA_SPEC]
+        return [QUERY_SPEC, SCHEMA_SPEC]
 
     def tools(self) -> Mapping[str, Tool]:
         """Return both tools."""
@@ -90,7 +90,7 @@ class SqliteQuestions(ToolWorld):
 
     def _schema(self, arguments: Mapping[str, Any]) -> str:
         del arguments
-        return "\n".join(f"{name}({table.columns})" for name, table in self._tables.items())
+        return render_schema(self._tables)
 
     def _query(self, arguments: Mapping[str, Any]) -> str:
         return render_rows(run_query(self._tables, sql_argument(arguments)))
@@ -123,6 +123,11 @@ def _draw(rng: Random, difficulty: Difficulty, tables: Mapping[str, Table]) -> t
     return "group_by", question, _BY_CITY
 
 
+def render_schema(tables: Mapping[str, Table]) -> str:
+    """Return one line per table: its name and its columns."""
+    return "\n".join(f"{name}({table.columns})" for name, table in tables.items())
+
+
 def sql_argument(arguments: Mapping[str, Any]) -> str:
     """Return the query of a call.
 
@@ -145,7 +150,7 @@ def judge_value(expected: str, answer: str) -> tuple[FailureCategory, str]:
     return FailureCategory.SOLVED if right else FailureCategory.WRONG_ANSWER, predicted
 
 
-_QUERY_SPEC: dict[str, Any] = {
+QUERY_SPEC: dict[str, Any] = {
     "name": "query",
     "description": "Runs one read-only SELECT statement; at most 20 rows are shown.",
     "parameters": {
@@ -161,7 +166,7 @@ _QUERY_SPEC: dict[str, Any] = {
     },
 }
 
-_SCHEMA_SPEC: dict[str, Any] = {
+SCHEMA_SPEC: dict[str, Any] = {
     "name": "schema",
     "description": "Shows the tables and their columns.",
     "parameters": {"type": "object", "properties": {}, "required": []},

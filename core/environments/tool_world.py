@@ -19,6 +19,40 @@ Tool = Callable[[Mapping[str, Any]], str]
 """Arguments to result; refuses with ``ToolEnvironmentError``."""
 
 
+class CodedRefusalError(ToolEnvironmentError):
+    """A refusal that a program can tell from others.
+
+    Args:
+        message: What is wrong.
+        hint: What to do about it.
+        code: Its name, e.g. ``SQL_EXECUTION_ERROR``.
+        category: Kind of failure; None where the call itself was right.
+        retryable: Whether a later call may succeed.
+        intervention: Whether the experiment, not the call, caused it.
+        metadata: More facts.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str,
+        code: str,
+        *,
+        category: FailureCategory | None = FailureCategory.TOOL_ERROR,
+        retryable: bool = False,
+        intervention: bool = False,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.category = category
+        self.facts: dict[str, Any] = {
+            "error_code": code,
+            "retryable": retryable,
+            "intervention": intervention,
+            "metadata": dict(metadata or {}),
+        }
+
+
 class ToolWorld(Environment):
     """An environment that counts its steps and turns refusals of its tools into results.
 
@@ -27,6 +61,8 @@ class ToolWorld(Environment):
     """
 
     state_prefix: ClassVar[str]
+    unknown_tool_code: ClassVar[str | None] = None
+    """Error code of a call to no tool, in worlds whose errors have codes."""
 
     _task: Task | None = None
     _steps = 0
@@ -71,15 +107,18 @@ class ToolWorld(Environment):
         tool = self.tools().get(call.name)
         if tool is None:
             error = f"there is no tool {call.name[:40]!r}; the tools are {', '.join(self.tools())}"
-            return self.refusal(FailureCategory.UNKNOWN_TOOL, error)
+            code = self.unknown_tool_code
+            return self.refusal(FailureCategory.UNKNOWN_TOOL, error, error_code=code)
         try:
             return StepResult(ok=True, state_id=self.state_id, result=tool(call.arguments))
+        except CodedRefusalError as error:
+            return self.refusal(error.category, describe(error), **error.facts)
         except InvalidToolCallError as error:
             return self.refusal(FailureCategory.INVALID_TOOL_CALL, describe(error))
         except ToolEnvironmentError as error:
             return self.refusal(FailureCategory.TOOL_ERROR, describe(error))
 
-    def refusal(self, category: FailureCategory, error: str, **facts: Any) -> StepResult:
+    def refusal(self, category: FailureCategory | None, error: str, **facts: Any) -> StepResult:
         """Return the result of a call that was refused."""
         return StepResult(
             ok=False, state_id=self.state_id, error=error, failure_category=category, **facts

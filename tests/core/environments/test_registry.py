@@ -3,11 +3,11 @@
 import pytest
 
 from core.environments.calculator import Calculator
-from core.environments.registry import make_environment, names, register
+from core.environments.registry import BUILT_IN, make_environment, names, register
 from core.errors import InputError
 
 
-@pytest.mark.parametrize("name", ["calculator", "jsonnav", "sqlite"])
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_world_is_made_by_its_name(name):
     assert make_environment(name).name == name
     assert name in names()

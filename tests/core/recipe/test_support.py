@@ -25,7 +25,7 @@ def test_feature_that_does_not_exist_is_refused_by_name(refused, key, value):
 
 @pytest.mark.parametrize("name", registry.BUILT_IN)
 def test_every_built_in_world_is_accepted(accepted, name):
-    accepted(f"environment.name={name}")
+    assert accepted(f"environment.name={name}").recipe.environment.name == name
 
 
 @pytest.mark.parametrize(
