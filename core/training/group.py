@@ -115,7 +115,7 @@ def accumulate(
     runtime: Runtime,
     chunk: ChunkSize,
 ) -> GroupLoss:
-    """Add the gradient of a group's objective to the parameters.
+    """Put the gradient of a group's objective, and nothing else, into the parameters.
 
     Args:
         backend: The model.
@@ -132,6 +132,8 @@ def accumulate(
         NumericsError: Loss or gradient is not finite; gradients are cleared.
         MemoryExhaustedError: The smallest chunk does not fit.
     """
+    # What an attempt that was cut short left behind would be added to this step's gradient.
+    clear_gradients(backend)
     reduction = reduce_group([example.weights for example in examples], objective.aggregation)
     plan = plan_physical([len(example.needed_ids) for example in examples], runtime)
 
@@ -149,7 +151,7 @@ def accumulate(
 
     try:
         outputs = chunk.run(attempt, lambda: clear_gradients(backend))
-    except NumericsError:
+    except BaseException:
         clear_gradients(backend)
         raise
     for indices, output in zip(plan, outputs, strict=True):

@@ -12,7 +12,7 @@ from core.recipe.runtime import Runtime
 from core.recipe.specs import SelectionSpec, ToyFitSpec
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
 from core.selection.selectors import select_positions
-from core.training.group import Example, Objective
+from core.training.group import Example, Objective, clear_gradients
 from core.training.optimizer import NO_MOMENTS, Optimizer
 from core.training.state import StudentState, copy_trainable
 from core.training.step import Stepper
@@ -135,6 +135,7 @@ def fit(
             _, row = stepper.step([examples[index] for index in group], lambda _: None)
             rows.append({"phase": "sft", "cycle": cycle, "oracle_ce_loss": row["loss"], **row})
     except BaseException:
+        clear_gradients(backend)
         backend.load_trainable(state.tensors)
         raise
     trained = _advanced(state, backend, optimizer, plan, stepper.taken)

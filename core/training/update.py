@@ -16,7 +16,7 @@ from core.recipe.objective import HANDED_OVER
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
 from core.teacher.targets import ScoredTargets, Selected
-from core.training.group import Example, GatherTargets, Objective
+from core.training.group import Example, GatherTargets, Objective, clear_gradients
 from core.training.optimizer import Optimizer
 from core.training.state import Counters, StudentState, copy_trainable
 from core.training.step import Stepper
@@ -100,6 +100,7 @@ def update(
             version = state.counters.parameter_version + len(rows) + 1
             rows.append(_labelled(row, spec, trajectories, scored, version))
     except BaseException:
+        clear_gradients(backend)
         backend.load_trainable(state.tensors)
         raise
     counters = _advanced(state.counters, scored, rows)

@@ -200,3 +200,25 @@ def test_a_step_that_is_refused_leaves_the_old_weights(small_toy, traces, state_
         fit(backend, StudentState(broken), examples_of(traces), PLAN, RUNTIME)
     assert bool(backend.trainable()["norm"].isnan().all())
     assert torch.equal(backend.trainable()["embedding"], start.tensors["embedding"])
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), KeyboardInterrupt()])
+def test_a_fit_that_was_cut_leaves_nothing_for_the_next_one(
+    small_toy, traces, state_of, monkeypatch, error
+):
+    examples, plan = examples_of(traces), replace(PLAN, cycles=1)
+    backend = small_toy(1)
+    start = state_of(backend)
+    undisturbed = fit(small_toy(1), start, examples, plan, RUNTIME)
+
+    def full(*_arguments, **_options):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", full)
+        with pytest.raises(type(error)):
+            fit(backend, start, examples, plan, RUNTIME)
+    assert all(parameter.grad is None for parameter in backend.trainable().values())
+    again = fit(backend, start, examples, plan, RUNTIME)
+    assert again.state.digest() == undisturbed.state.digest()
+    assert again.rows == undisturbed.rows

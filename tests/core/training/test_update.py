@@ -11,6 +11,7 @@ from core.errors import (
     StalePolicyError,
 )
 from core.models.tensor_files import tensors_digest
+from core.training import group
 from core.training.state import load_state
 from core.training.update import update
 
@@ -240,6 +241,43 @@ def test_a_retry_applies_the_update_once(small_toy, scored_by, write_episode, st
     }
     assert len(digests) == 1
     assert digests != {before.digest()}
+
+
+def fail_once(monkeypatch, owner, name, error):
+    """Let a function do its work and then raise, the first time only."""
+    plain = getattr(owner, name)
+
+    def failing(*arguments, **options):
+        monkeypatch.setattr(owner, name, plain)
+        plain(*arguments, **options)
+        raise error
+
+    monkeypatch.setattr(owner, name, failing)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        (torch.optim.AdamW, "step", torch.OutOfMemoryError("full")),
+        (group, "_backward_batch", KeyboardInterrupt()),
+    ],
+    ids=["the device is full in the step", "control-c after a backward pass"],
+)
+def test_a_second_attempt_in_the_same_process_gives_the_undisturbed_bits(
+    small_toy, scored_by, write_episode, state_of, monkeypatch, cut
+):
+    student, episodes = small_toy(1), [write_episode(TWO_TURNS)]
+    scored, spec, runtime = scored_by(small_toy(2), episodes)
+    before = state_of(student)
+    undisturbed = update(small_toy(1), before, episodes, scored, spec, runtime)
+    fail_once(monkeypatch, *cut)
+    with pytest.raises(type(cut[-1])):
+        update(student, before, episodes, scored, spec, runtime)
+    assert tensors_digest(student.trainable()) == before.digest()
+    assert all(parameter.grad is None for parameter in student.trainable().values())
+    again = update(student, before, episodes, scored, spec, runtime)
+    assert again.state.digest() == undisturbed.state.digest()
+    assert again.rows == undisturbed.rows
 
 
 def test_replay_takes_a_step_per_group_on_its_schedule(train, write_episode):
