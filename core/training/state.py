@@ -36,7 +36,8 @@ class Counters:
     rollout_policy_version: int = 0
     """Parameter version that sampled the newest episodes it was trained on."""
     optimizer_step: int = 0
-    """Steps of the current schedule: decides the learning rate."""
+    """Steps that the present schedule has counted. It is kept for the reader: the learning rate
+    follows from ``ScheduleSpec.first_step``, which the recipe gives each cycle."""
     task_cursor: int = 0
     """Tasks of the shuffled order that were used."""
     cycle: int = 0
