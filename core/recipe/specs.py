@@ -2,15 +2,18 @@
 
 A field that a step does not use is not in its spec, and a setting that another setting switches
 off is null, so editing it reruns nothing.
+
+A key leaves out fields that equal their default. No field below has a default other than null, and
+no class with other defaults is part of one, so that a default of the recipe may change without a
+key going on to name what it no longer describes. ``tests/golden/test_fingerprints.py`` holds this.
 """
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from core.recipe.schema.adapters import Lora
 from core.recipe.schema.loss import LossMode
-from core.recipe.schema.models import ToySize
 from core.recipe.schema.selection import SelectorName
 
 
@@ -74,12 +77,44 @@ class TracesSpec(Spec):
     """Turns before a transcript is cut."""
 
 
+class ToySizeSpec(Spec):
+    """Width and depth of a toy decoder, all written out."""
+
+    hidden_size: int
+    """Width of the residual stream, channels."""
+    num_layers: int
+    """Decoder blocks."""
+    num_heads: int
+    """Attention heads per block."""
+    intermediate_size: int
+    """Width of the feed-forward layer, channels."""
+    max_position_embeddings: int
+    """Longest sequence that the model accepts, tokens."""
+
+
+class LoraSpec(Lora):
+    """An adapter, all written out: what ``Lora`` fills in is required here."""
+
+    enabled: bool
+    """Train the adapter; false trains every weight."""
+    r: int
+    """Rank of the update."""
+    alpha: int
+    """Numerator of the scale ``alpha / r``."""
+    dropout: float
+    """Probability of dropping an input of the adapter while training."""
+    target_modules: tuple[str, ...] = Field(strict=False)
+    """Names of the linear layers that get an adapter."""
+    bias: Literal["none", "all", "lora_only"]
+    """Which biases are trained."""
+
+
 class ModelSpec(Spec):
     """Weights and arithmetic of one model, before any training of ours."""
 
     backend: Literal["toy", "hf"]
     """Library."""
-    toy: ToySize | None
+    toy: ToySizeSpec | None
     """Size of the toy decoder; null for another backend."""
     model_id: str | None
     """Hub id or local directory; null for the toy backend."""
@@ -122,7 +157,7 @@ class StudentSpec(Spec):
 
     model: ModelSpec
     """Architecture or pretrained weights."""
-    lora: Lora | None
+    lora: LoraSpec | None
     """Adapter of pretrained weights; a disabled one trains every weight, null none of them. Null
     for the toy backend, which always trains every weight."""
     seed: int

@@ -22,6 +22,7 @@ from core.recipe.specs import (
     EnvironmentSpec,
     EvaluationSpec,
     LimitsSpec,
+    LoraSpec,
     ModelSpec,
     ReportSpec,
     RolloutSpec,
@@ -33,6 +34,7 @@ from core.recipe.specs import (
     TeacherSpec,
     TokenizerSpec,
     ToyFitSpec,
+    ToySizeSpec,
     TracesSpec,
 )
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, UpdateSpec
@@ -85,7 +87,7 @@ def model_spec(recipe: Recipe, model: Model) -> ModelSpec:
     toy = recipe.models.backend == "toy"
     return ModelSpec(
         backend=recipe.models.backend,
-        toy=model.toy if toy else None,
+        toy=ToySizeSpec(**model.toy.model_dump()) if toy else None,
         model_id=None if toy else model.model_id,
         revision=None if toy else model.revision,
         dtype=model.dtype,
@@ -118,7 +120,7 @@ def student_spec(recipe: Recipe) -> StudentSpec:
     trained = lora if lora.enabled else Lora(enabled=False)
     return StudentSpec(
         model=model_spec(recipe, recipe.models.student),
-        lora=trained if pretrained else None,
+        lora=LoraSpec(**trained.model_dump()) if pretrained else None,
         seed=recipe.run.seed,
     )
 

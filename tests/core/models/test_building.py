@@ -13,8 +13,7 @@ from core.models.building import (
 )
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import Lora
-from core.recipe.schema.models import ToySize
-from core.recipe.specs import ModelSpec, TokenizerSpec
+from core.recipe.specs import ModelSpec, TokenizerSpec, ToySizeSpec
 
 TOY_TOKENIZER = TokenizerSpec(backend="toy", tokenizer_id=None, revision=None)
 
@@ -22,7 +21,13 @@ TOY_TOKENIZER = TokenizerSpec(backend="toy", tokenizer_id=None, revision=None)
 def toy_spec():
     return ModelSpec(
         backend="toy",
-        toy=ToySize(hidden_size=16, num_layers=1, num_heads=2, intermediate_size=16),
+        toy=ToySizeSpec(
+            hidden_size=16,
+            num_layers=1,
+            num_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=1024,
+        ),
         model_id=None,
         revision=None,
         dtype="float32",
