@@ -110,7 +110,7 @@ def import_gguf(
 
 @app.command()
 def sample(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="e.g. runs/toy")],
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="e.g. runs/toy-seed1234")],
     prompts: Annotated[
         list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Without any: from stdin.")
     ] = None,

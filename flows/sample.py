@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.artifacts.record import ArtifactRef
 from core.artifacts.store import Store
 from core.environments.base import Task
 from core.environments.registry import make_environment
@@ -13,7 +12,7 @@ from core.recipe import steps
 from core.recipe.loading import from_yaml
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.report.view import RECIPE, read_index
+from core.report.view import RECIPE, RunIndex, read_index
 from core.trajectory.spans import SpanType
 from core.trajectory.trajectory import Trajectory
 
@@ -41,9 +40,9 @@ def sample(
     from core.training.opening import open_weights
 
     index = read_index(directory)
-    recipe = from_yaml((directory / RECIPE).read_text(encoding="utf-8"))
-    origin = _student(index["store"], index["student"])
-    runtime = Runtime(model_paths=index["model_paths"])
+    recipe = _recipe(directory / RECIPE)
+    origin = _student(index)
+    runtime = Runtime(model_paths=index.model_paths)
     backend = open_weights("student", origin, place(runtime)).backend
     for number, prompt in enumerate(prompts):
         (episode,) = run_episodes(
@@ -68,12 +67,23 @@ def transcript(episode: Trajectory) -> str:
     return "\n".join([*lines, f"({episode.termination_reason.value})"])
 
 
-def _student(root: str, ref: dict[str, str]) -> Path:
-    store, wanted = Store(root), ArtifactRef.model_validate(ref)
-    problems = store.verify(wanted)
+def _recipe(path: Path) -> Recipe:
+    try:
+        return from_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(
+            f"{path} cannot be read: {reason}",
+            "Give a directory that `opd run` printed, or run the recipe again to remake it.",
+        ) from error
+
+
+def _student(index: RunIndex) -> Path:
+    store = Store(index.store)
+    problems = store.verify(index.student)
     if problems:
         raise InputError(problems[0], "Run the recipe again: the student will be rebuilt.")
-    return store.path(wanted)
+    return store.path(index.student)
 
 
 def _task(recipe: Recipe, prompt: str) -> Task:

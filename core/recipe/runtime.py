@@ -64,14 +64,14 @@ class Runtime(Section):
     """Root of the artifact store."""
     runs: Path = Field(default=Path("runs"), strict=False)
     """Directory of run views."""
-    run_id: str | None = None
-    """Directory name of this run's view; null makes one."""
+    run_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,99}$")
+    """Directory name of this run's view; null means its label and seed, as in ``toy-seed1234``."""
     run_name: str = Field(default="opd", min_length=1, max_length=120)
     """Label of the run; a recipe without one is called after its file."""
     notes: str = ""
-    """Free text for the report."""
+    """Free text for the index of the run directory."""
     tags: tuple[str, ...] = Field(default=(), strict=False)
-    """Free labels."""
+    """Free labels, for the same index."""
     slots: int = Field(default=32, ge=1)
     """Episodes that are decoded together, rows."""
     trajectory_batch_size: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 8

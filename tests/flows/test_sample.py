@@ -37,3 +37,9 @@ def test_the_same_seed_says_the_same(run_directory):
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no run directory"):
         next(sample(tmp_path, ["hello"], temperature=0, seed=0))
+
+
+def test_a_run_directory_without_its_recipe_is_refused(run_directory):
+    (run_directory / "recipe.yaml").unlink()
+    with pytest.raises(InputError, match=r"recipe\.yaml cannot be read: No such file"):
+        next(sample(run_directory, ["hello"], temperature=0, seed=0))
