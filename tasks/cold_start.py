@@ -6,6 +6,7 @@ from core.artifacts.codec import write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.training_specs import ColdStartSpec
 from tasks.caching import StepContext, step
+from tasks.labels import batched_class
 
 
 @step(kind="student", version="1", gpu=True)
@@ -20,6 +21,7 @@ def cold_start(
 
     origin = context.path(student)
     resident = open_weights("student", origin, context.placement)
+    context.record_numeric_class(batched_class(context.runtime))
     examples = examples_of(
         read_trajectories(context.path(traces) / "trajectories.jsonl"), spec.selection, spec.seed
     )

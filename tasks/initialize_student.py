@@ -2,6 +2,7 @@
 
 from core.recipe.specs import StudentSpec
 from tasks.caching import StepContext, step
+from tasks.labels import unbatched_class
 
 
 @step(kind="student", version="1", gpu=True)
@@ -11,6 +12,7 @@ def initialize_student(context: StepContext, spec: StudentSpec) -> dict[str, int
     from core.training.state import initial_state
 
     resident = open_model("student", spec, context.placement, fresh=True)
+    context.record_numeric_class(unbatched_class(context.runtime))
     state = initial_state(resident.backend)
     state.save(context.out)
     resident.state = state.digest()

@@ -16,10 +16,34 @@ MAX_NAMES = 6
 
 
 def default_numeric_class(spec: Any, runtime: Runtime) -> NumericClass:
-    """Return the numeric class of a step that runs a model: device, threads and slices."""
+    """Return what a runtime says of a step that runs a model: device and physical sizes.
+
+    Threads are None where the runtime names none: what that means depends on the backend.
+    """
     return NumericClass(
-        device=device_kind(runtime), chunk=runtime.chunk_size, threads=runtime.threads
+        device=device_kind(runtime),
+        chunk=runtime.chunk_size,
+        trajectory_batch_size=runtime.trajectory_batch_size,
+        max_update_padded_tokens=runtime.max_update_padded_tokens or 0,
+        length_bucketing=runtime.length_bucketing,
+        threads=runtime.threads,
     )
+
+
+def batched_class(runtime: Runtime) -> NumericClass:
+    """Return the numeric class of scoring and training, with torch's present threads.
+
+    Call it after the model was opened, which is when torch gets its threads.
+    """
+    import torch
+
+    known = default_numeric_class(None, runtime)
+    return known.model_copy(update={"threads": torch.get_num_threads()})
+
+
+def unbatched_class(runtime: Runtime) -> NumericClass:
+    """Return the numeric class of a step without a forward pass: no physical size reaches it."""
+    return NumericClass(device=device_kind(runtime))
 
 
 def hit_labels(request: PublishRequest, record: Record) -> list[str]:

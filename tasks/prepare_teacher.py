@@ -6,6 +6,7 @@ from core.artifacts.codec import write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.specs import StudentSpec, TeacherSpec, ToyFitSpec
 from tasks.caching import StepContext, step
+from tasks.labels import batched_class, unbatched_class
 
 
 @step(kind="teacher", version="1", gpu=True)
@@ -19,6 +20,7 @@ def prepare_teacher(
     description = StudentSpec(model=spec.model, lora=None, seed=seed)
     write_model(context.out, description)
     if spec.fit is None or traces is None:
+        context.record_numeric_class(unbatched_class(context.runtime))
         return {"fitted": False}
     return _fit(context, description, spec.fit, traces)
 
@@ -32,6 +34,7 @@ def _fit(
     from core.trajectory.io import read_trajectories
 
     resident = open_model("teacher", description, context.placement, fresh=True)
+    context.record_numeric_class(batched_class(context.runtime))
     examples = examples_of(read_trajectories(context.path(traces) / "trajectories.jsonl"))
     with resident.changing() as backend:
         done = fit(backend, initial_state(backend), examples, toy_fit_plan(spec), context.runtime)

@@ -6,6 +6,7 @@ from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
 from core.recipe.specs import ScoreSpec
 from tasks.caching import StepContext, step
+from tasks.labels import batched_class
 
 
 @step(kind="targets", version="1", gpu=True)
@@ -28,6 +29,7 @@ def score_rollouts(
     trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
     selections = [select_positions(one, spec.selection, spec.run_seed) for one in trajectories]
     backend = open_weights("teacher", context.path(teacher), context.placement).backend
+    context.record_numeric_class(batched_class(context.runtime))
     views = None
     if spec.environment is not None and tasks is not None:
         environment = make_environment(spec.environment.name, **spec.environment.params)

@@ -6,6 +6,7 @@ from core.artifacts.codec import write_json, write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.training_specs import UpdateSpec
 from tasks.caching import StepContext, step
+from tasks.labels import batched_class
 
 
 @step(kind="student", version="1", gpu=True)
@@ -31,6 +32,7 @@ def update_student(
     scored = load_targets(context.path(targets))
     teacher_backend = open_weights("teacher", context.path(teacher), context.placement).backend
     resident = open_weights("student", origin, context.placement)
+    context.record_numeric_class(batched_class(context.runtime))
     with resident.changing() as backend:
         arguments = (backend, state, trajectories, scored, spec, context.runtime)
         if spec.cycle == 0:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import (
     AfterValidator,
@@ -85,6 +85,12 @@ class NumericClass(_Frozen):
     """Padded tokens per row, where it is fixed."""
     chunk: int | None = None
     """Positions per slice of the loss."""
+    trajectory_batch_size: int | Literal["auto"] | None = None
+    """Rows of a physical batch of scoring and training, as the runtime asked for them."""
+    max_update_padded_tokens: int | None = None
+    """Padded tokens of such a batch; 0 is no limit."""
+    length_bucketing: bool | None = None
+    """Whether such batches hold sequences of similar length."""
     threads: int | None = None
     """Threads of the matrix products on a CPU."""
     rows_are_independent: bool | None = None

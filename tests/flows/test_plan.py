@@ -65,6 +65,21 @@ def test_where_it_runs_changes_nothing(built, change):
     assert plan_recipe(path, [*overrides, change]).count("hit") == 16
 
 
+def test_a_physical_size_flags_the_steps_whose_last_bits_it_reaches(built):
+    path, overrides = built
+    planned = plan_recipe(path, [*overrides, "runtime.trajectory_batch_size=1"])
+    flagged = {step.step for step in planned.steps if step.reasons}
+    assert planned.count("hit") == 16
+    assert flagged == {"prepare_teacher", "cold_start", "score_rollouts", "update_student"}
+
+
+def test_a_record_tells_the_threads_that_nobody_set(built):
+    path, overrides = built
+    planned = plan_recipe(path, [*overrides, "runtime.threads=2"])
+    reasons = {reason for step in planned.steps for reason in step.reasons}
+    assert reasons == {"built in another numeric class: threads 1, here 2"}
+
+
 def test_a_plan_prints_reasons_and_counts(built, capsys):
     path, overrides = built
     print_plan(plan_recipe(path, [*overrides, "eval.tasks=4"]))

@@ -1,10 +1,25 @@
 import pytest
+import torch
 
 from core.artifacts.code import CodeDigest
 from core.artifacts.record import FileEntry, NumericClass, Provenance, Record
 from core.artifacts.request import PublishRequest
 from core.recipe.runtime import Runtime
-from tasks.labels import default_numeric_class, hit_labels
+from tasks.labels import (
+    batched_class,
+    default_numeric_class,
+    hit_labels,
+    unbatched_class,
+)
+
+
+@pytest.fixture
+def one_thread():
+    """Give torch one thread, and afterwards what it had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def code(**functions):
@@ -76,5 +91,42 @@ def test_only_what_both_sides_know_is_compared():
 
 
 def test_the_default_class_is_the_runtime_s():
-    runtime = Runtime(device="cpu", chunk_size=64, threads=2)
-    assert default_numeric_class(None, runtime) == NumericClass(device="cpu", chunk=64, threads=2)
+    runtime = Runtime(device="cpu", chunk_size=64, threads=2, max_update_padded_tokens=900)
+    assert default_numeric_class(None, runtime) == NumericClass(
+        device="cpu",
+        chunk=64,
+        threads=2,
+        trajectory_batch_size=8,
+        max_update_padded_tokens=900,
+        length_bucketing=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"trajectory_batch_size": 1}, "trajectory_batch_size 8, here 1"),
+        ({"trajectory_batch_size": "auto"}, "trajectory_batch_size 8, here auto"),
+        ({"max_update_padded_tokens": 512}, "max_update_padded_tokens 0, here 512"),
+        ({"length_bucketing": False}, "length_bucketing True, here False"),
+        ({"threads": 3}, "threads 1, here 3"),
+    ],
+)
+def test_every_physical_size_that_may_change_bits_is_said(change, expected, one_thread):
+    built = batched_class(Runtime(device="cpu"))
+    here = default_numeric_class(None, Runtime(device="cpu", **change))
+    found = labels({"numeric_class": built}, {"numeric_class": here})
+    assert found == [f"built in another numeric class: {expected}"]
+
+
+def test_threads_are_those_that_torch_had(one_thread):
+    """The runtime named none, and alone it does not know which backend the default is for."""
+    runtime = Runtime(device="cpu")
+    assert default_numeric_class(None, runtime).threads is None
+    assert batched_class(runtime).threads == 1
+
+
+def test_physical_sizes_do_not_reach_what_has_no_forward_pass():
+    built = unbatched_class(Runtime(device="cpu"))
+    here = default_numeric_class(None, Runtime(device="cpu", trajectory_batch_size=1, threads=5))
+    assert labels({"numeric_class": built}, {"numeric_class": here}) == []
