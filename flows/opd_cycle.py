@@ -19,6 +19,7 @@ from core.artifacts.record import ArtifactRef
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
+from core.recipe.validation import check
 from core.report.view import assemble_view
 from flows.graph import RunRefs, num_steps, run_graph
 from flows.progress import LISTENER
@@ -46,11 +47,16 @@ def opd_cycle(
         runtime: Where and how; never part of a result's identity.
         recipe_path: A YAML file, relative to the directory of the deployment.
         overrides: ``key=value`` changes to that file.
+
+    Raises:
+        RecipeError: The recipe is refused, however it was given.
     """
     if recipe is None:
         loaded = load(Path(recipe_path), overrides or [])
         recipe, runtime = loaded.recipe, runtime or loaded.runtime
-    recipe, runtime = locate_models(recipe, runtime or Runtime())
+    runtime = runtime or Runtime()
+    check(recipe, runtime)
+    recipe, runtime = locate_models(recipe, runtime)
     caller = _Caller(runtime, num_steps(recipe))
     run = run_graph(recipe, caller)
     summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)

@@ -13,6 +13,7 @@ from core.artifacts.store import Store
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
+from core.recipe.validation import check
 from flows.graph import run_graph
 from flows.sources import locate_models
 from tasks.caching import Step, hit_labels
@@ -76,8 +77,10 @@ def plan(recipe: Recipe, runtime: Runtime) -> Plan:
         runtime: Where the store is, and whether changed code is a miss.
 
     Raises:
+        RecipeError: The recipe is refused.
         StoreError: The store cannot be read.
     """
+    check(recipe, runtime)
     planner = _Planner(Store(runtime.store), runtime)
     run_graph(recipe, planner)
     return planner.plan

@@ -13,10 +13,8 @@ from core.recipe.overrides import apply_overrides, move_execution_keys
 from core.recipe.problems import Problem, refuse
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.recipe.structure import validate
-from core.recipe.support import unbuilt
 from core.recipe.syntax import parse_document, write_document
-from core.recipe.validation import combinations
+from core.recipe.validation import examine
 
 RUN_NAME = ("runtime", "run_name")
 MAX_NAME_CHARS = 120
@@ -84,7 +82,9 @@ def load_text(
     if not document.has(RUN_NAME):
         name = "opd" if source is None else Path(origin).stem
         document.set(RUN_NAME, name[:MAX_NAME_CHARS], origin)
-    recipe, runtime, problems = _check(document)
+    migrated = list(migrate(document))
+    recipe, runtime, found = examine(document)
+    problems = _one_per_key(migrated + found, document)
     if recipe is None or runtime is None or problems:
         raise refuse(problems, document)
     return Loaded(
@@ -107,20 +107,6 @@ def from_yaml(text: str) -> Recipe:
         RecipeError: With line, key, value and what to do.
     """
     return load_text(text).recipe
-
-
-def _check(document: Document) -> tuple[Recipe | None, Runtime | None, list[Problem]]:
-    """Gather every problem; combinations are judged only where all keys are sound."""
-    problems = [*migrate(document), *unbuilt(document)]
-    values = {key: value for key, value in document.values.items() if key != "runtime"}
-    settings = {"run_name": Path(document.origin).stem or "opd"} | document.values.get(
-        "runtime", {}
-    )
-    recipe, of_recipe = validate(Recipe, values, document)
-    runtime, of_runtime = validate(Runtime, settings, document, ("runtime",))
-    if not of_recipe and not of_runtime and recipe and runtime:
-        problems += combinations(recipe, runtime)
-    return recipe, runtime, _one_per_key(problems + of_recipe + of_runtime, document)
 
 
 def _one_per_key(problems: list[Problem], document: Document) -> list[Problem]:

@@ -95,17 +95,17 @@ class ToySizeSpec(Spec):
 class LoraSpec(Lora):
     """An adapter, all written out: what ``Lora`` fills in is required here."""
 
-    enabled: bool
+    enabled: bool = Field()
     """Train the adapter; false trains every weight."""
-    r: int
+    r: int = Field(ge=1, le=512)
     """Rank of the update."""
-    alpha: int
+    alpha: int = Field(ge=1, le=1024)
     """Numerator of the scale ``alpha / r``."""
-    dropout: float
+    dropout: float = Field(ge=0, lt=1)
     """Probability of dropping an input of the adapter while training."""
-    target_modules: tuple[str, ...] = Field(strict=False)
+    target_modules: tuple[str, ...] = Field(min_length=1, strict=False)
     """Names of the linear layers that get an adapter."""
-    bias: Literal["none", "all", "lora_only"]
+    bias: Literal["none", "all", "lora_only"] = Field()
     """Which biases are trained."""
 
 

@@ -6,16 +6,19 @@ a single key may be (1, 8, 14) is in the schema.
 
 from collections.abc import Callable, Iterator
 
-from core.recipe.problems import Problem
+from core.recipe.document import Document
+from core.recipe.problems import Problem, refuse
 from core.recipe.recipe import Recipe
 from core.recipe.rules import data, models, objective, schedule
 from core.recipe.runtime import Runtime
+from core.recipe.structure import validate
+from core.recipe.support import unbuilt
 
 Rule = Callable[[Recipe, Runtime], Iterator[Problem]]
 
 RULES: tuple[Rule, ...] = (
     data.environment_exists,
-    models.heads_divide_width,
+    models.head_width_is_even,
     models.quantised_student_needs_lora,
     models.hub_adapter_needs_revision,
     models.minima_need_an_evaluation,
@@ -33,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     objective.exact_has_no_support,
     objective.exact_is_not_rounded,
     objective.supervised_loss_is_nll,
+    objective.distillation_has_a_divergence,
     objective.top_k_forward_kl_is_verls,
     objective.policy_gradient_is_verls,
     objective.other_tokenizers_share_bytes_alone,
@@ -51,3 +55,32 @@ RULES: tuple[Rule, ...] = (
 def combinations(recipe: Recipe, runtime: Runtime) -> list[Problem]:
     """Return every problem of a recipe whose keys are sound one by one."""
     return [each for rule in RULES for each in rule(recipe, runtime)]
+
+
+def examine(document: Document) -> tuple[Recipe | None, Runtime | None, list[Problem]]:
+    """Judge a document by every key and, where all keys are sound, by every combination.
+
+    Args:
+        document: Execution keys in section ``runtime``.
+    """
+    problems = list(unbuilt(document))
+    values = {key: value for key, value in document.values.items() if key != "runtime"}
+    recipe, of_recipe = validate(Recipe, values, document)
+    settings = document.values.get("runtime", {})
+    runtime, of_runtime = validate(Runtime, settings, document, ("runtime",))
+    if recipe and runtime:
+        problems += combinations(recipe, runtime)
+    return recipe, runtime, problems + of_recipe + of_runtime
+
+
+def check(recipe: Recipe, runtime: Runtime) -> None:
+    """Refuse a recipe that was put together in code as the loader refuses one in a file.
+
+    Raises:
+        RecipeError: With dotted key, value and what to do.
+    """
+    document = Document("recipe")
+    document.values = {**recipe.model_dump(mode="json"), "runtime": runtime.model_dump(mode="json")}
+    _, _, problems = examine(document)
+    if problems:
+        raise refuse(problems, document)

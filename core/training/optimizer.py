@@ -35,12 +35,17 @@ class Optimizer:
         moments: Memory to continue from; it is copied.
 
     Raises:
-        BackendError: There is nothing to train, or the moments belong to other parameters.
+        BackendError: It is not built, there is nothing to train, or the moments belong to other
+            parameters.
     """
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], spec: OptimizerSpec, moments: Moments
     ) -> None:
+        if spec.name != "adamw":
+            raise BackendError(
+                f"the optimizer {spec.name} is not built yet", "Use train.optimizer: adamw."
+            )
         if not parameters:
             raise BackendError(
                 "the model has 0 trainable parameters",

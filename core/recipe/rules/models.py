@@ -35,15 +35,15 @@ def roles(recipe: Recipe) -> dict[str, Model]:
     return {key: model for key, model in found.items() if model is not None}
 
 
-def heads_divide_width(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
-    """2: a toy decoder's width is a multiple of its heads."""
+def head_width_is_even(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """2: a toy decoder's heads share its width, and rotary positions turn channels in pairs."""
     for key, model in roles(recipe).items():
         width, heads = model.toy.hidden_size, model.toy.num_heads
-        if width % heads:
+        if width % (2 * heads):
             yield problem(
                 f"{key}.toy.hidden_size",
-                f"{width} is not a multiple of {key}.toy.num_heads ({heads})",
-                f"Use {width - width % heads or heads} or another number of heads.",
+                f"{width} is not a multiple of twice {key}.toy.num_heads ({heads})",
+                f"Use {width - width % (2 * heads) or 2 * heads} or another number of heads.",
             )
 
 

@@ -50,6 +50,16 @@ def supervised_loss_is_nll(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
         )
 
 
+def distillation_has_a_divergence(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """9: at weight 1 the student would imitate its own samples, and the teacher nobody."""
+    if recipe.run.mode != "sft" and recipe.loss.sampled_token_nll_weight == 1:
+        yield problem(
+            "loss.sampled_token_nll_weight",
+            f"leaves the divergence no weight, and run.mode {recipe.run.mode} trains on it",
+            "Use less than 1, or run.mode: sft for cross-entropy on oracle traces.",
+        )
+
+
 def top_k_forward_kl_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """10: ``forward_kl_topk`` reproduces one objective of verl and nothing beside it."""
     if recipe.loss.mode != "forward_kl_topk":

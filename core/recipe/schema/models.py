@@ -21,7 +21,7 @@ class ToySize(Section):
     """Width and depth of the toy decoder."""
 
     hidden_size: int = Field(default=64, ge=8, le=512)
-    """Width of the residual stream, channels; a multiple of ``num_heads``."""
+    """Width of the residual stream, channels; a multiple of twice ``num_heads``."""
     num_layers: int = Field(default=2, ge=1, le=8)
     """Decoder blocks."""
     num_heads: int = Field(default=4, ge=1, le=16)

@@ -114,3 +114,8 @@ def test_moments_of_other_parameters_are_refused():
     foreign = Moments(1, {"other": torch.zeros(1)}, {"other": torch.zeros(1)})
     with pytest.raises(BackendError, match="moments are of other parameters: 'other'"):
         Optimizer(parameters(1.0), spec(), foreign)
+
+
+def test_an_optimizer_that_is_not_built_is_refused():
+    with pytest.raises(BackendError, match="adamw8bit is not built"):
+        Optimizer(parameters(1.0), spec(name="adamw8bit"), NO_MOMENTS)

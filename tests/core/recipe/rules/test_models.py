@@ -17,16 +17,15 @@ def keys(problems) -> list[str]:
 
 
 @pytest.mark.parametrize("role", ["student", "teacher"])
-def test_heads_must_divide_the_width(judged, role):
+@pytest.mark.parametrize(("width", "heads", "instead"), [(50, 3, 48), (60, 4, 56), (8, 8, 16)])
+def test_each_head_has_an_even_number_of_channels(judged, role, width, heads, instead):
     toy = f"models.{role}.toy"
-    found = judged(models.heads_divide_width, f"{toy}.hidden_size=50", f"{toy}.num_heads=3")
+    given = (f"{toy}.hidden_size={width}", f"{toy}.num_heads={heads}")
+    found = judged(models.head_width_is_even, *given)
     assert keys(found) == [f"{toy}.hidden_size"]
-    assert f"{toy}.num_heads (3)" in found[0].what
-    assert "48" in found[0].hint
-
-
-def test_heads_that_divide_the_width_pass(judged):
-    assert judged(models.heads_divide_width, "models.student.toy.hidden_size=60") == []
+    assert f"twice {toy}.num_heads ({heads})" in found[0].what
+    assert f"Use {instead} or" in found[0].hint
+    assert judged(models.head_width_is_even, *given, f"{toy}.hidden_size={instead}") == []
 
 
 @pytest.mark.parametrize("quantization", ["nf4", "int8"])

@@ -47,6 +47,16 @@ def test_supervised_run_has_no_mixture(judged, weight, count):
     assert judged(rule, given) == []
 
 
+@pytest.mark.parametrize(("weight", "count"), [(0, 0), (0.99, 0), (1, 1)])
+def test_distillation_keeps_some_of_its_divergence(judged, weight, count):
+    rule = objective.distillation_has_a_divergence
+    given = f"loss.sampled_token_nll_weight={weight}"
+    found = judged(rule, given)
+    assert keys(found) == ["loss.sampled_token_nll_weight"] * count
+    assert all("run.mode: sft" in each.hint for each in found)
+    assert judged(rule, given, "run.mode=sft") == []
+
+
 @pytest.mark.parametrize(
     ("override", "key"),
     [
