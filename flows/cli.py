@@ -70,7 +70,11 @@ def plan(
 
 
 @app.command()
-def up(port: Annotated[int, typer.Option(help="Port of server and UI.")] = 4200) -> None:
+def up(
+    port: Annotated[
+        int | None, typer.Option(help="Port of server and UI; 4200 where none is given.")
+    ] = None,
+) -> None:
     """Start the server, its pools and workers, and deploy the flows."""
     from flows.stack import up as start
 

@@ -22,7 +22,7 @@ from flows.server import (
 )
 from flows.settings import activated, environment, prefect_home
 
-PORT = 4200
+PORT, MAX_PORT = 4200, 65_535
 DEPLOYMENTS = Path("deployments/prefect.yaml")
 WORKERS: Mapping[str, int] = {"gpu": 1, "ctl": 4}
 """Work pools, and how many flow runs each worker takes at once. What waits for other deployments
@@ -59,19 +59,22 @@ class StackStatus:
         return "\n".join([*lines, f"home     {self.home}"])
 
 
-def up(home: Path | None = None, port: int = PORT, root: Path | None = None) -> StackStatus:
+def up(home: Path | None = None, port: int | None = None, root: Path | None = None) -> StackStatus:
     """Start what is not running yet: server, pools, GPU slot, workers; and deploy the flows.
 
     Args:
         home: Directory of the server; ``$OPD_HOME`` or ``.opd/prefect`` where None.
-        port: Port of the server and its UI.
+        port: Port of the server and its UI; where None, that of a server that runs already, or
+            4200.
         root: Root of the checkout; the current directory where None.
 
     Raises:
-        ServerError: The port is taken, the running server is of another version, there is nothing
-            to deploy here, or something did not start.
+        ServerError: The port is taken or no port, the running server is of another version or on
+            another port, there is nothing to deploy here, or something did not start.
     """
     home, root = _place(home), (root or Path.cwd()).absolute()
+    if port is not None and not 0 < port <= MAX_PORT:
+        raise ServerError(f"{port} is no port", f"Choose one from 1024 to {MAX_PORT}.")
     if not (root / DEPLOYMENTS).is_file():
         raise ServerError(
             f"{root / DEPLOYMENTS}: no such file", "Run `opd up` in the root of the repository."
@@ -136,15 +139,16 @@ def _worker_file(home: Path, pool: str) -> Path:
     return home / "run" / f"worker-{pool}.json"
 
 
-def _start_server(home: Path, port: int) -> str:
+def _start_server(home: Path, port: int | None) -> str:
     running = running_server(home)
     if running is not None:
-        if running != api_url(port):
+        if port is not None and running != api_url(port):
             raise ServerError(
                 f"the server is running already, at {running.removesuffix('/api')}",
                 "Leave out --port, or run `opd down` first.",
             )
         return running
+    port = port or PORT
     listener = bind(port)
     facts = {"port": port, "version": version("prefect")}
     settings = environment(home, api_url(port))

@@ -1,6 +1,7 @@
 """Which failures can pass by themselves: memory, a busy system, a connection.
 
-Nothing else is retried, and nothing that this system understands (``OpdError``) ever is.
+Nothing else is retried, nor is what this system understands (``OpdError``), except where it only
+explains a system error that can pass: a disk that stutters is not bad input.
 """
 
 import errno
@@ -40,7 +41,7 @@ PASSING = frozenset(
 def can_pass(error: BaseException) -> bool:
     """Tell whether the same step may succeed if it is simply run again."""
     if isinstance(error, OpdError):
-        return False
+        return isinstance(error.__cause__, OpdError | OSError) and _explained(error.__cause__)
     if isinstance(error, MemoryError | TimeoutError | ConnectionError):
         return True
     if isinstance(error, OSError):
@@ -51,6 +52,11 @@ def can_pass(error: BaseException) -> bool:
 def retry_condition(task: Any, task_run: Any, state: Any) -> bool:
     """Prefect's ``retry_condition_fn``; the state carries the exception itself."""
     return isinstance(state.data, BaseException) and can_pass(state.data)
+
+
+def _explained(cause: OpdError | OSError) -> bool:
+    # By number alone: a lock that timed out has none, and has waited long enough already.
+    return can_pass(cause) if isinstance(cause, OpdError) else cause.errno in PASSING
 
 
 def _out_of_device_memory(error: BaseException) -> bool:

@@ -84,6 +84,16 @@ def test_a_store_that_cannot_be_written_is_refused(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_port_out_of_range_is_refused():
+    refused(opd("up", "--port", "99999"), "99999 is no port", "65535")
+
+
+@pytest.mark.parametrize("text", ["", '{"student": {}}'])
+def test_a_directory_that_shows_no_run_is_refused(tmp_path, text):
+    (tmp_path / "artifacts.json").write_text(text)
+    refused(opd("sample", tmp_path, "hello"), "is no run directory", "artifacts.json")
+
+
 def test_recipes_lists_what_is_there():
     done = opd("recipes")
     assert done.returncode == 0

@@ -79,6 +79,18 @@ def test_another_port_than_the_running_server_s_is_refused(tmp_path, monkeypatch
         up(home=tmp_path / "home", port=4301, root=REPO)
 
 
+def test_without_a_port_a_running_server_is_taken_wherever_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(stack, "running_server", lambda home: api_url(4300))
+    assert stack._start_server(tmp_path, None) == api_url(4300)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65_536, 99_999])
+def test_a_number_that_is_no_port_is_refused(tmp_path, port):
+    with pytest.raises(ServerError, match=rf"{port} is no port\n"):
+        up(home=tmp_path / "home", port=port, root=REPO)
+    assert not (tmp_path / "home").exists()
+
+
 def test_a_half_dead_stack_is_stopped(tmp_path):
     make_home(tmp_path)
     daemons.start(server_file(tmp_path), SLEEP, {}, {"port": 4200, "version": "x"})
