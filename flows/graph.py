@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from core.recipe import steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
+from core.report.assembly import stage_name
 from tasks.caching import Step
 from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
@@ -22,8 +23,6 @@ from tasks.write_report import write_report
 
 Ref = Any
 """An ``ArtifactRef`` where steps run; while planning, also a step whose bytes are not known."""
-
-BEFORE, COLD, SFT, LAST = "before cold start", "after cold start", "after SFT", "after OPD"
 
 
 class Call(Protocol):
@@ -94,13 +93,13 @@ def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
     seed = f"seed-{recipe.run.seed}"
     run.student = call(initialize_student, steps.student_spec(recipe), name=seed)
     if recipe.eval.baseline_enabled:
-        _evaluate(recipe, call, run, BEFORE, -1)
+        _evaluate(recipe, call, run, -1)
     cold = steps.cold_start_spec(recipe)
     if cold is not None:
         run.student = call(cold_start, cold, name=seed, student=run.student, traces=run.traces)
         run.parts["cold_start"] = run.student
         if recipe.eval.baseline_enabled or num_cycles(recipe) == 0:
-            _evaluate(recipe, call, run, SFT if recipe.run.mode == "sft" else COLD, 0)
+            _evaluate(recipe, call, run, 0)
 
 
 def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
@@ -132,16 +131,15 @@ def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
         f"student_{cycle:04d}": run.student,
     }
     done, every = cycle + 1, recipe.train.eval_every_cycles
-    if done == num_cycles(recipe):
-        _evaluate(recipe, call, run, LAST, done)
-    elif every and done % every == 0:
-        _evaluate(recipe, call, run, f"cycle {done}", done)
+    if done == num_cycles(recipe) or (every and done % every == 0):
+        _evaluate(recipe, call, run, done)
 
 
-def _evaluate(recipe: Recipe, call: Call, run: RunRefs, stage: str, cycle: int) -> None:
+def _evaluate(recipe: Recipe, call: Call, run: RunRefs, done: int) -> None:
     spec = steps.evaluation_spec(recipe)
     if spec is not None:
-        run.parts[f"evaluation_{cycle + 1:04d}"] = call(
+        stage = stage_name(done, num_cycles(recipe), recipe.run.mode)
+        run.parts[f"evaluation_{done + 1:04d}"] = call(
             evaluate_student,
             spec,
             name=stage.replace(" ", "-"),

@@ -20,9 +20,6 @@ from core.report.data import (
     shown_episodes,
 )
 
-OBJECTIVES = {"forward_kl": "forward KL", "reverse_kl": "reverse KL", "jsd": "Jensen-Shannon"}
-MODES = {"exact_full_vocab": "exact", "bucketed_topk_tail": "top-k + tail"}
-
 
 class Parts:
     """Parents of a report by role: ``evaluation_0003``, ``rollouts_0002``, ``cold_start``."""

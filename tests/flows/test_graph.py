@@ -116,3 +116,30 @@ def test_recipes_of_all_families_share_everything_before_the_first_scoring(run, 
     aggregations = {load(path).recipe.loss.aggregation for path in RECIPES}
     assert len(cold) == len(aggregations) == 2  # it averages as the loss does
     assert set(steps) == {16}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        (
+            ["train.cycles=3", "train.eval_every_cycles=1"],
+            [
+                "before-cold-start",
+                "after-cold-start",
+                "after-cycle-1",
+                "after-cycle-2",
+                "after-OPD",
+            ],
+        ),
+        (["run.mode=sft", "cold_start=null"], ["before-training", "after-SFT"]),
+    ],
+)
+def test_evaluations_are_called_what_the_report_calls_them(changes, names):
+    called = []
+
+    def note(step, spec, *, name, **parents):
+        if step.name == "evaluate_student":
+            called.append(name)
+
+    run_graph(load("recipes/toy.yaml", changes).recipe, note)
+    assert called == names
