@@ -2,7 +2,7 @@
 
 Most silent failures of distillation leave the loss falling: teacher data dropped, the wrong
 variable used, a teacher built from the live student, a trainable base model. Each of these trips
-one of four checks here, on the first real batch and without moving a parameter.
+one of the checks here, on the first real batch and without moving a parameter.
 """
 
 import math
@@ -14,6 +14,7 @@ import torch
 
 from core.errors import CanaryError
 from core.losses.buckets import top_k_targets
+from core.losses.laws import Laws
 from core.losses.registry import objective_for
 from core.losses.sampled import sampled_log_probs
 from core.losses.targets import BucketTargets, ExactTargets, LogitTargets, SampledTargets
@@ -41,6 +42,9 @@ IDENTITY_TOLERANCE = 1e-5
 """Largest divergence, nats, of a model from itself: rounding of a float32 softmax."""
 LOSS_DIFFERENCE = 1e-6
 """Smallest change of the loss, nats, that counts as one."""
+FLATNESS = 0.05
+"""Largest gradient norm against oneself, as a share of that against the teacher. A gradient grows
+with the root of a divergence: rounding far below ``IDENTITY_TOLERANCE`` is a per cent here."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,10 @@ def check_canaries(
         "parameters_without_gradient": sorted(name for name, norm in norms.items() if norm == 0.0),
         "frozen_digest": frozen,
     }
-    _judge(found, has_identity=_has_identity(spec, gather([0])))
+    _judge_gradient(found, _waiting_for_b(backend))
+    if spec.nll_weight < 1.0:  # at 1 the objective has no teacher to be judged
+        _judge_teacher(found)
+        _judge_identity(found, _laws(spec, gather([0])))
     if backend.frozen_digest() != frozen or _trainable_digest(backend) != state.digest():
         raise CanaryError(
             "computing a gradient changed a parameter",
@@ -142,10 +149,12 @@ def another_teacher(
 
 
 def _itself(batch: _Batch, spec: UpdateSpec) -> _Batch:
-    """Return the batch under one temperature: at two, no model equals itself."""
-    return replace(
-        batch, objective=objective_of(spec.model_copy(update={"teacher_temperature": None}))
-    )
+    """Return the batch under the divergence alone, at one temperature.
+
+    At two, no model equals itself; and the NLL's share of the gradient vanishes nowhere.
+    """
+    changes = {"teacher_temperature": None, "nll_weight": 0.0}
+    return replace(batch, objective=objective_of(spec.model_copy(update=changes)))
 
 
 def _own_targets(
@@ -172,12 +181,33 @@ def _own_targets(
     return own
 
 
-def _judge(found: dict[str, Any], *, has_identity: bool) -> None:
+def _waiting_for_b(backend: Backend) -> set[str]:
+    """Return adapter matrices A that cannot get a gradient yet: B, which it passes, is zero."""
+    parameters = backend.trainable()
+    after = {name: name.replace(".lora_A.", ".lora_B.") for name in parameters}
+    return {
+        name
+        for name, b in after.items()
+        if b != name and b in parameters and not bool(parameters[b].detach().any())
+    }
+
+
+def _judge_gradient(found: dict[str, Any], exempt: set[str]) -> None:
     if found["gradient_norm"] == 0.0:
         raise CanaryError(
             "no trainable parameter receives a gradient from the teacher",
             "Is the teacher the student itself, or is the adapter not in the forward pass?",
         )
+    missing = [name for name in found["parameters_without_gradient"] if name not in exempt]
+    if missing:
+        raise CanaryError(
+            f"{len(missing)} of {found['parameters']} trainable parameters receive no gradient, "
+            f"the first is {missing[0]}",
+            "Is it in the forward pass? What is not should not be trainable.",
+        )
+
+
+def _judge_teacher(found: dict[str, Any]) -> None:
     if found["largest_divergence"] <= IDENTITY_TOLERANCE:
         raise CanaryError(
             f"the teacher agrees with the student everywhere, to {found['largest_divergence']:.2g} "
@@ -189,11 +219,21 @@ def _judge(found: dict[str, Any], *, has_identity: bool) -> None:
             f"another teacher gives the same loss, {found['loss']:.6g} nats",
             "The loss does not read the teacher; this is a defect, please report it.",
         )
-    if has_identity and found["divergence_from_itself"] > IDENTITY_TOLERANCE:
+
+
+def _judge_identity(found: dict[str, Any], laws: Laws) -> None:
+    if laws.zero_at_identity and found["divergence_from_itself"] > IDENTITY_TOLERANCE:
         raise CanaryError(
             f"the student's divergence from itself is {found['divergence_from_itself']:.3g} nats",
             "Forward passes differ (dropout, cache, kernels) or the loss is wrong; switch dropout "
             "off and report it.",
+        )
+    share = found["gradient_norm_from_itself"] / found["gradient_norm"]
+    if laws.flat_at_identity and share > FLATNESS:
+        raise CanaryError(
+            f"with the student as its own teacher the gradient keeps {share:.2g} of its norm",
+            "Part of the gradient does not come from the teacher; this is a defect, please report "
+            "it.",
         )
 
 
@@ -202,12 +242,10 @@ def _largest(group: GroupLoss) -> float:
     return float(torch.cat(columns).abs().max())
 
 
-def _has_identity(
-    spec: UpdateSpec, targets: BucketTargets | ExactTargets | SampledTargets | None
-) -> bool:
-    """Whether the objective declares to vanish where student and teacher agree."""
+def _laws(spec: UpdateSpec, targets: BucketTargets | ExactTargets | SampledTargets | None) -> Laws:
+    """Return what the objective declares of a student that agrees with its teacher."""
     kind = LogitTargets if isinstance(targets, ExactTargets) else type(targets)
-    return objective_for(spec.divergence, kind).laws.zero_at_identity
+    return objective_for(spec.divergence, kind).laws
 
 
 def _trainable_digest(backend: Backend) -> str:

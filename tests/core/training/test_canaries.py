@@ -5,6 +5,7 @@ import torch
 
 from core.errors import CanaryError
 from core.losses.targets import BucketTargets
+from core.training import group
 from core.training.canaries import another_teacher, check_canaries
 
 PROMPT = [("system", 3), ("user", 4)]
@@ -24,13 +25,14 @@ SOUND = [
 
 @pytest.fixture
 def check(small_toy, write_episode, scored_by, state_of):
-    """Return f(overrides, student, teacher): what the checks found."""
+    """Return f(overrides, student, teacher, changes of the spec): what the checks found."""
 
-    def run(*overrides, student=None, teacher=None):
+    def run(*overrides, student=None, teacher=None, **changes):
         student, teacher = student or small_toy(1), teacher or small_toy(2)
         episodes = [write_episode(TWO_TURNS, n, trajectory_id=f"t{n}", sampler=student)
                     for n in range(2)]  # fmt: skip
         scored, spec, runtime = scored_by(teacher, episodes, *overrides)
+        spec = spec.model_copy(update=changes)
         before = state_of(student)
         found = check_canaries(student, before, episodes, scored, spec, runtime, teacher=teacher)
         assert state_of(student).digest() == before.digest()
@@ -55,9 +57,78 @@ def test_a_flat_objective_has_no_gradient_from_itself(check):
     assert found["gradient_norm_from_itself"] < 1e-4 * found["gradient_norm"]
 
 
-def test_a_loss_that_does_not_read_the_teacher_is_refused(check):
+def test_the_nll_s_share_does_not_count_against_flatness(check):
+    found = check("loss.mode=exact_full_vocab", "loss.sampled_token_nll_weight=0.9")
+    assert found["gradient_norm_from_itself"] < 1e-4 * found["gradient_norm"]
+
+
+def test_an_objective_without_a_teacher_is_no_defect(check):
+    """Recipes refuse it on policy; whoever calls this is not sent to report a bug."""
+    found = check(nll_weight=1.0)
+    assert found["loss"] == found["loss_with_another_teacher"]
+    assert found["gradient_norm"] > 0.0
+
+
+def adapted(student, monkeypatch, b):
+    """Put an adapter of rank 2 with this B before the head of a toy."""
+    width = student.config.hidden_size
+    generator = torch.Generator().manual_seed(0)
+    a_RH = torch.nn.Parameter(torch.randn(2, width, generator=generator))
+    b_HR = torch.nn.Parameter(torch.full((width, 2), b))
+    student.parameters |= {"head.lora_A.weight": a_RH, "head.lora_B.weight": b_HR}
+    plain = student.project
+    monkeypatch.setattr(student, "project", lambda h_NH: plain(h_NH + h_NH @ a_RH.T @ b_HR.T))
+    return student
+
+
+@pytest.mark.parametrize(("b", "waiting"), [(0.0, ["head.lora_A.weight"]), (0.01, [])])
+def test_a_fresh_adapter_s_a_waits_for_its_b(check, small_toy, monkeypatch, b, waiting):
+    found = check("loss.top_k=5", student=adapted(small_toy(1), monkeypatch, b))
+    assert found["parameters_without_gradient"] == waiting
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("name", ["unused", "other.lora_A.weight"])
+def test_a_parameter_that_is_not_in_the_forward_pass_is_refused(check, small_toy, name):
+    student = small_toy(1)
+    student.parameters[name] = torch.nn.Parameter(torch.ones(2))
+    message = rf"1 of \d+ trainable parameters receive no gradient, the first is {name}"
+    with pytest.raises(CanaryError, match=message):
+        check("loss.top_k=5", student=student)
+
+
+class Biased(torch.autograd.Function):
+    """The identity, with a gradient that does not come from the loss."""
+
+    @staticmethod
+    def forward(ctx, hidden_NH):
+        return hidden_NH.clone()
+
+    @staticmethod
+    def backward(ctx, grad_NH):
+        return grad_NH + 0.1
+
+
+def test_a_gradient_that_the_teacher_did_not_cause_is_refused(check, small_toy, monkeypatch):
+    student = small_toy(1)
+    plain = student.project
+    monkeypatch.setattr(student, "project", lambda hidden_NH: plain(Biased.apply(hidden_NH)))
+    with pytest.raises(CanaryError, match="its own teacher the gradient keeps"):
+        check("loss.mode=exact_full_vocab", student=student)
+
+
+def test_a_loss_that_does_not_read_the_teacher_is_refused(check, monkeypatch):
+    plain, first = group.selected_position_loss, []
+
+    def deaf(hidden_NH, project, targets, *arguments, **options):
+        first.append(targets)
+        return plain(hidden_NH, project, first[0], *arguments, **options)
+
+    monkeypatch.setattr(group, "selected_position_loss", deaf)
     with pytest.raises(CanaryError, match="another teacher gives the same loss"):
-        check("loss.sampled_token_nll_weight=1")
+        check("loss.top_k=5")
 
 
 def test_a_teacher_built_from_the_live_student_is_refused(check, small_toy):
