@@ -55,6 +55,9 @@ class Placement:
 def place(runtime: Runtime) -> Placement:
     """Return where a runtime wants models; ``auto`` takes CUDA where there is one.
 
+    The CPU kernels used here are deterministic. On CUDA torch is told, for the whole process, to
+    take deterministic kernels and to warn where it has none.
+
     Raises:
         BackendError: CUDA is asked for and absent.
     """
@@ -69,6 +72,10 @@ def place(runtime: Runtime) -> Placement:
                 "Set runtime.device=auto or cpu, or install the CUDA build of torch.",
             )
         device = "cuda" if present else "cpu"
+        if present:
+            # cuBLAS reads this before its first product; without it, sums may change order.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True, warn_only=True)
     return Placement(device, runtime.model_paths, runtime.threads)
 
 

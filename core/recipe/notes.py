@@ -8,7 +8,7 @@ from core.recipe.document import Document
 from core.recipe.execution import EXECUTION_KEYS
 from core.recipe.objective import READERS, TAIL_MODES, objective_name
 from core.recipe.recipe import Recipe
-from core.recipe.schedule import steps_per_cycle, total_steps
+from core.recipe.schedule import own_schedule, total_steps
 from core.recipe.schema.section import Section
 from core.recipe.steps import SELECTORS_WITH_RATIO
 
@@ -55,7 +55,11 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
     ),
     "train.opd_freshness": (_supervised, "run.mode sft samples nothing"),
     "train.eval_every_cycles": (_supervised, "run.mode sft is evaluated before and after"),
-    "run.deterministic": (lambda _: True, "kernels are always deterministic"),
+    "models.student.lora.dropout": (
+        lambda recipe: recipe.models.backend == "toy",
+        "the toy backend trains every weight, without an adapter",
+    ),
+    "run.deterministic": (lambda _: True, "deterministic kernels are always asked for"),
     "eval.seed": (lambda recipe: recipe.eval.temperature == 0, "greedy decoding draws nothing"),
 }
 """Key -> when it has no effect, and why."""
@@ -116,7 +120,7 @@ def _warmups(recipe: Recipe) -> Iterator[str]:
     if warmup > steps > 0:
         yield f"train.warmup_steps {warmup} exceeds the {steps} steps of the run"
     own = recipe.cold_start
-    if own and own.warmup_steps > own.cycles * steps_per_cycle(recipe):
+    if own and own.warmup_steps > own_schedule(recipe, own).total_steps:
         yield f"cold_start.warmup_steps {own.warmup_steps} exceeds the steps of the cold start"
 
 

@@ -7,9 +7,6 @@ from typing import Any
 
 from core.recipe.schema.loss import Loss, LossMode, ObjectiveName
 
-VERL_MODES: tuple[LossMode, ...] = ("forward_kl_topk", "verl_pg_k1")
-"""Modes that name one objective of verl; the others take any divergence."""
-
 HANDED_OVER: dict[LossMode, LossMode] = {
     "exact_full_vocab": "exact_full_vocab",
     "union_topk": "exact_full_vocab",

@@ -29,18 +29,24 @@ class Inherited(Section):
     """Cycles of targets to keep; ``opd gc`` prunes."""
     cache_verify_checksums_on_load: bool = True
     """Re-hash targets; every read of an artifact is verified."""
+    memory_strategy: Literal["resident", "swap", "auto"] = "auto"
+    """Whether models stay on the device between phases; they do."""
     memory_empty_cache_between_phases: bool = True
     """Return cached device memory between phases."""
     memory_reset_peak_stats_each_cycle: bool = True
     """Start the peak-memory counter anew each cycle."""
     memory_auto_swap_vram_headroom_gb: float = Field(default=2.0, ge=0)
     """Free device memory below which models would be swapped, GB."""
+    models_student_gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass; they are kept."""
     rollout_record_logprobs: bool = False
     """Keep the sampler's log-probabilities; they are always kept."""
     rollout_prompt_batch_size: int = Field(default=1, ge=1, le=1024)
     """Prompts per physical batch; ``slots`` decides here."""
     rollout_max_padded_tokens: int = Field(default=4096, ge=1)
     """Tokens per physical batch of prompts; ``slots`` decides here."""
+    train_log_every_steps: int = Field(default=1, ge=1)
+    """Optimizer steps between log lines; there are none."""
     train_save_every_cycles: int = Field(default=0, ge=0)
     """Cycles between checkpoints; the state after every cycle is an artifact."""
     loss_exact_max_vocab: int = Field(default=8192, ge=1)
@@ -82,16 +88,10 @@ class Runtime(Section):
     """Batch episodes of similar length."""
     chunk_size: int = Field(default=256, ge=1, le=65_536)
     """Positions whose logits exist at the same time."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass."""
-    memory_strategy: Literal["resident", "swap", "auto"] = "auto"
-    """Whether models stay on the device between phases."""
     oom_retries: int = Field(default=3, ge=0, le=10)
     """Times that ``chunk_size`` is halved after running out of memory."""
     min_chunk_size: int = Field(default=8, ge=1)
     """Smallest ``chunk_size`` tried, positions."""
-    log_every_steps: int = Field(default=1, ge=1)
-    """Optimizer steps between log lines."""
     offline: bool = False
     """Never open a network connection for models."""
     strict_code: bool = False

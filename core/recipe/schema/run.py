@@ -16,4 +16,5 @@ class Run(Section):
     seed: int = Field(default=1234, ge=0)
     """Seed of everything that this run draws: initial weights, task order, sampling, selection."""
     deterministic: bool = True
-    """Deterministic kernels. They are always used; false is accepted and changes nothing."""
+    """Deterministic kernels. False is accepted and changes nothing: the CPU kernels used here are
+    deterministic, and on CUDA torch is asked for such kernels and warns where it has none."""

@@ -1,5 +1,7 @@
 """A spec becomes the model that it names, where the placement says it lies."""
 
+import os
+
 import pytest
 import torch
 
@@ -106,3 +108,25 @@ def test_an_unknown_digest_is_refused():
 def test_absent_cuda_is_refused():
     with pytest.raises(BackendError, match="torch finds no CUDA device"):
         place(Runtime(device="cuda"))
+
+
+def test_cuda_is_asked_for_deterministic_kernels(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    try:
+        assert place(Runtime(device="cuda")).device == "cuda"
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_workspace_that_the_user_chose_is_kept(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    try:
+        place(Runtime())
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    finally:
+        torch.use_deterministic_algorithms(False)

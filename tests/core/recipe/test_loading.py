@@ -92,12 +92,13 @@ def test_toy_recipe_of_miniverl_has_its_execution_keys_in_the_runtime():
     loaded = load_text(MINIVERL_TOY_CPU)
     runtime = loaded.runtime
     assert (runtime.run_name, runtime.device, runtime.chunk_size) == ("toy-cpu", "cpu", 128)
-    assert (runtime.memory_strategy, runtime.runs) == ("resident", Path("runs"))
+    assert (runtime.inherited.memory_strategy, runtime.runs) == ("resident", Path("runs"))
     inherited = runtime.inherited
     assert (inherited.cache_entries_per_shard, inherited.cache_keep_cycles) == (16, 2)
     assert loaded.notes == [
-        "execution settings, no part of identity: models.device, loss.chunk_size, memory.strategy",
-        "accepted, without effect here: cache.entries_per_shard, cache.keep_cycles",
+        "execution settings, no part of identity: models.device, loss.chunk_size",
+        "accepted, without effect here: "
+        "memory.strategy, cache.entries_per_shard, cache.keep_cycles",
     ]
 
 

@@ -17,6 +17,7 @@ VALUES = {
     "loss.estimator_implementation_version": "loss.estimator_implementation_version=1",
     "run.deterministic": "run.deterministic=false",
     "eval.seed": "eval.seed=3",
+    "models.student.lora.dropout": "models.student.lora.dropout=0.1",
 }
 WITH_MODE = {
     "loss.tail_epsilon": ("loss.mode=exact_full_vocab", "loss.tail_epsilon=1e-6"),
@@ -31,6 +32,15 @@ WITH_MODE = {
     "train.opd_freshness": ("run.mode=sft", "train.opd_freshness=replay"),
     "train.eval_every_cycles": ("run.mode=sft", "train.eval_every_cycles=2"),
 }
+SMALL_COLD_START = (
+    "train.gradient_accumulation_steps=4",
+    "train.opd_freshness=replay",
+    "train.rollouts_per_cycle=16",
+    "cold_start.cycles=3",
+    "cold_start.rollouts_per_cycle=4",
+    "cold_start.learning_rate=.1",
+)
+"""One optimizer step per supervised cycle, four per on-policy cycle."""
 
 
 def test_plain_recipe_needs_no_note(accepted):
@@ -66,11 +76,24 @@ def test_key_with_effect_is_not_noted(accepted, overrides):
 
 
 def test_settings_and_inert_keys_are_listed_apart(accepted):
-    found = accepted("memory.strategy=resident", "cache.keep_cycles=2", "run.name=x").notes
+    found = accepted("memory.oom_retries=2", "cache.keep_cycles=2", "run.name=x").notes
     assert found == [
-        "execution settings, no part of identity: memory.strategy",
+        "execution settings, no part of identity: memory.oom_retries",
         "accepted, without effect here: cache.keep_cycles",
     ]
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "models.student.gradient_checkpointing=true",
+        "train.log_every_steps=5",
+        "memory.strategy=swap",
+    ],
+)
+def test_setting_that_nothing_reads_is_said_to_have_no_effect(accepted, override):
+    key = override.partition("=")[0]
+    assert accepted(override).notes == [f"accepted, without effect here: {key}"]
 
 
 def test_automatic_precision_of_a_pretrained_model_is_noted(accepted):
@@ -87,6 +110,8 @@ def test_automatic_precision_of_a_pretrained_model_is_noted(accepted):
         (("train.warmup_steps=5", "train.cycles=0"), 0),
         (("cold_start.cycles=2", "cold_start.learning_rate=.1", "cold_start.warmup_steps=3"), 1),
         (("cold_start.cycles=3", "cold_start.learning_rate=.1", "cold_start.warmup_steps=3"), 0),
+        ((*SMALL_COLD_START, "cold_start.warmup_steps=4"), 1),
+        ((*SMALL_COLD_START, "cold_start.warmup_steps=3"), 0),
     ],
 )
 def test_warmup_longer_than_the_run_is_noted(accepted, overrides, count):

@@ -25,7 +25,7 @@ def specs(accepted):
 
 def test_every_registered_objective_can_be_named_in_a_recipe_and_no_other():
     assert set(get_args(ObjectiveName)) == set(OBJECTIVES)
-    assert set(get_args(ObjectiveName)) == {*get_args(Divergence), *objective.VERL_MODES}
+    assert set(get_args(ObjectiveName)) == {*get_args(Divergence), *NEEDED}
 
 
 def test_every_number_of_an_objective_is_a_number_of_the_update():
@@ -52,7 +52,7 @@ def test_an_update_carries_only_the_numbers_that_its_objective_reads(specs, mode
     assert update.union_top_k == (64 if mode == "union_topk" else None)
 
 
-@pytest.mark.parametrize("mode", objective.VERL_MODES)
+@pytest.mark.parametrize("mode", NEEDED)
 def test_a_mode_of_verls_is_an_objective_by_itself(specs, mode):
     score, update = specs(f"loss.mode={mode}", *NEEDED[mode])
     assert update.divergence == mode

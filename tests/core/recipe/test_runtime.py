@@ -22,8 +22,6 @@ def test_defaults():
         ("models.device=cpu", "device", "cpu"),
         ("loss.chunk_size=9", "chunk_size", 9),
         ("train.trajectory_batch_size=auto", "trajectory_batch_size", "auto"),
-        ("memory.strategy=swap", "memory_strategy", "swap"),
-        ("models.student.gradient_checkpointing=true", "gradient_checkpointing", True),
         ("runtime.store=elsewhere", "store", Path("elsewhere")),
         ("runtime.threads=2", "threads", 2),
     ],

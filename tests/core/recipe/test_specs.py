@@ -44,7 +44,6 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.student.lora.enabled": (HF, "false", {"student"}),
     "models.student.lora.r": (HF, "4", {"student"}),
     "models.student.lora.alpha": (HF, "4", {"student"}),
-    "models.student.lora.dropout": (HF, "0.1", {"student"}),
     "models.student.lora.target_modules": (HF, "[q_proj]", {"student"}),
     "models.student.lora.bias": (HF, "all", {"student"}),
     "models.teacher.model_id": (HF, "x", {"teacher"}),
@@ -132,7 +131,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
 
 IN_NO_SPEC = {
     "schema_version": "a version of the keys",
-    "run.deterministic": "kernels are always deterministic",
+    "run.deterministic": "deterministic kernels are always asked for",
     "models.student.prepare_kbit_training": "quantisation is not built",
     "models.teacher.prepare_kbit_training": "quantisation is not built",
     "environment.name": "one environment is built",

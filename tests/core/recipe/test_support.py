@@ -3,7 +3,7 @@ import pytest
 from core.environments import registry
 from core.recipe.support import UNBUILT
 
-ROWS = [(row.key, value) for row in UNBUILT for value in row.values or ("x",)]
+ROWS = [(row, value) for row in UNBUILT for value in row.values or ("x",)]
 INSIDE = {
     "models.reference": "model_id",
     "models.student.adapter": "path",
@@ -11,14 +11,16 @@ INSIDE = {
     "models.reference.adapter": "path",
     "alignment": "method",
 }
-NUMBERS = {"train.max_selected_training_tokens": 5, "train.max_wall_seconds": 5}
+DROPOUT = "models.student.lora.dropout"
+NUMBERS = {"train.max_selected_training_tokens": 5, "train.max_wall_seconds": 5, DROPOUT: 0.1}
 
 
-@pytest.mark.parametrize(("key", "value"), ROWS)
-def test_feature_that_does_not_exist_is_refused_by_name(refused, key, value):
+@pytest.mark.parametrize(("row", "value"), ROWS)
+def test_feature_that_does_not_exist_is_refused_by_name(refused, row, value):
+    key, backend = row.key, row.backend or "toy"
     written = f"{key}.{INSIDE[key]}" if key in INSIDE else key
     value = NUMBERS.get(key, str(value).lower() if value is True else value)
-    error = refused(f"{written}={value}")
+    error = refused(f"{written}={value}", f"models.backend={backend}")
     lines = [line for line in str(error).splitlines() if f": {key}" in line]
     assert any("not built yet" in line for line in lines)
 
@@ -35,6 +37,8 @@ def test_every_built_in_world_is_accepted(accepted, name):
         ("run.mode=sft",),
         ("models.teacher.mode=privileged_context",),
         ("models.reference=null",),
+        ("models.backend=hf", f"{DROPOUT}=0"),
+        ("models.backend=toy", f"{DROPOUT}=0.1"),
         ("models.student.quantization=none",),
         ("train.max_wall_seconds=null",),
     ],
