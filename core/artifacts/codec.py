@@ -1,7 +1,7 @@
 """Files that cannot execute code: strict JSON, JSON lines and Parquet.
 
 Equal values give equal bytes: keys sorted, line feeds, no NaN. Readers name the file and the row
-that they refuse. Tensors are in :mod:`core.artifacts.tensors`.
+that they refuse. Tensors need torch here: :mod:`core.models.tensor_files`.
 """
 
 import io

@@ -113,18 +113,6 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def read_buffer(path: Path) -> bytearray:
-    """Read a whole file into memory that the caller may write to.
-
-    Raises:
-        StoreError: It is missing or cannot be read.
-    """
-    with touching("read_buffer", path), path.open("rb") as stream:
-        buffer = bytearray(os.fstat(stream.fileno()).st_size)
-        count = stream.readinto(buffer)
-        return buffer[:count] if count < len(buffer) else buffer
-
-
 def sync_file(path: Path) -> None:
     """Wait until a file's bytes are on the disk.
 

@@ -1,7 +1,9 @@
 """Tensors beside a JSON description that knows their digest.
 
 A file that is cut off, altered or of another artifact is refused before anything is built from it.
-Only safetensors and JSON: nothing that is read here can execute code.
+Only safetensors and JSON: nothing that is read here can execute code. The files carry no metadata:
+the library writes that in the order of a randomised hash map, and all else in a fixed one, so equal
+tensors give equal bytes in every process.
 """
 
 import hashlib

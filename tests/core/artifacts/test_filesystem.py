@@ -12,7 +12,6 @@ ALL = {
     "make_directory": lambda p: filesystem.make_directory(p / "d"),
     "write_file": lambda p: filesystem.write_file(p / "new", [b"x"]),
     "read_file": lambda p: filesystem.read_file(p / "old"),
-    "read_buffer": lambda p: filesystem.read_buffer(p / "old"),
     "sync_file": lambda p: filesystem.sync_file(p / "old"),
     "sync_directory": filesystem.sync_directory,
     "rename": lambda p: filesystem.rename(p / "old", p / "new"),
@@ -41,7 +40,6 @@ def test_what_each_operation_does(place):
     assert filesystem.make_directory(place / "d") is False
     filesystem.write_file(place / "d" / "a", [b"1", bytearray(b"2"), memoryview(b"3")])
     assert filesystem.read_file(place / "d" / "a") == b"123"
-    assert filesystem.read_buffer(place / "d" / "a") == bytearray(b"123")
     filesystem.link(place / "d" / "a", place / "twin")
     assert filesystem.status(place / "twin").st_nlink == 2
     filesystem.rename(place / "twin", place / "old")

@@ -1,4 +1,6 @@
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,33 @@ def test_the_digest_is_over_names_types_shapes_and_bytes():
     }
     assert len(digests) == 5
     assert tensors_digest({"a": torch.tensor(1.0)}) != tensors_digest({"a": torch.tensor([1.0])})
+
+
+WRITE = """
+import sys, torch
+from pathlib import Path
+from core.models.tensor_files import save_described
+kinds = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool]
+names = set(f"layer.{i}.weight" for i in range(40))
+tensors = {n: torch.arange(len(n) + i % 3).to(kinds[int(n.split(".")[1]) % 5])
+           for i, n in enumerate(sorted(names))}
+tensors = {n: tensors[n] for n in names}
+save_described(Path(sys.argv[1]), "d.json", {}, {"t.safetensors": tensors})
+"""
+"""Tensors of all kinds in the order of a set of strings, which each hash seed changes."""
+
+
+def test_equal_tensors_give_equal_bytes_in_every_process(tmp_path):
+    written = []
+    for seed in "123":
+        (tmp_path / seed).mkdir()
+        command = [sys.executable, "-c", WRITE, str(tmp_path / seed)]
+        root = Path(__file__).parents[3]
+        subprocess.run(command, cwd=root, check=True, env={"PYTHONHASHSEED": seed})
+        written.append((tmp_path / seed / "t.safetensors").read_bytes())
+    assert b"BF16" in written[0]
+    assert b"__metadata__" not in written[0]
+    assert written[0] == written[1] == written[2]
 
 
 @given(st.lists(st.floats(width=32), max_size=6))
