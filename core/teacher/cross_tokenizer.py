@@ -5,6 +5,10 @@ bytes as that model would tokenise them. Over one chunk the sampled reverse KL i
 two such sums, log R(chunk) − log P(chunk), and minus it is the advantage of every token in the
 chunk: the gradient of a chunk's log-probability is the sum of its tokens'. Both sums are of *one*
 tokenisation; a model's probability of the bytes in all tokenisations is larger.
+
+Metrics are means over tokens, and every token of a chunk repeats the chunk's difference: ``k1`` and
+the losses weigh a chunk by its number of tokens. They are nats per chunk so weighted, not nats per
+token, and no estimate of a reverse KL per token; runs over one vocabulary are not comparable.
 """
 
 from collections.abc import Iterator, Sequence
