@@ -13,6 +13,7 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from core.artifacts.record import ArtifactRef
@@ -20,7 +21,7 @@ from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
-from core.report.view import assemble_view
+from core.report.view import assemble_view, directory_name
 from flows.graph import RunRefs, num_steps, run_graph
 from flows.progress import LISTENER
 from flows.sources import locate_models
@@ -29,15 +30,25 @@ from tasks.caching import Step, open_store
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_RECIPE = "recipes/toy.yaml"
 PROGRESS_S = 2.0
 """Seconds between updates of the progress artifact: each is a request to the server."""
 
 
-@flow(name="opd-cycle", flow_run_name="{recipe_path}", validate_parameters=True)
+def _run_name() -> str:
+    """Name a flow run like its directory; one that must still read its recipe, like that file."""
+    given = flow_run.get_parameters()
+    if given.get("recipe") is None:  # a deployment sends only what was set
+        return given.get("recipe_path", DEFAULT_RECIPE)
+    recipe = Recipe.model_validate(given["recipe"])
+    return directory_name(recipe, Runtime.model_validate(given.get("runtime") or {}))
+
+
+@flow(name="opd-cycle", flow_run_name=_run_name, validate_parameters=True)
 def opd_cycle(
     recipe: Recipe | None = None,
     runtime: Runtime | None = None,
-    recipe_path: str = "recipes/toy.yaml",
+    recipe_path: str = DEFAULT_RECIPE,
     overrides: list[str] | None = None,
 ) -> dict[str, Any]:
     """Run on-policy distillation as cached steps.

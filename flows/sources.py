@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import TypeVar
 
+from core.models.building import DIGEST_PREFIX
 from core.models.identity import resolve
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.models import Model
-
-DIGEST = "sha256:"
-"""Prefix of a ``model_id`` that names bytes instead of a place."""
 
 M = TypeVar("M", bound=Model)
 
@@ -35,12 +33,12 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
 
 
 def _located(model: M, runtime: Runtime, places: dict[str, Path]) -> M:
-    if model.model_id.startswith(DIGEST):
+    if model.model_id.startswith(DIGEST_PREFIX):
         return model
     stamps = runtime.store.parent / "model-stamps"
     found = resolve(model.model_id, revision=model.revision, offline=runtime.offline, stamps=stamps)
     places[found.digest] = found.path
-    changes = {"model_id": f"{DIGEST}{found.digest}", "revision": None}
+    changes = {"model_id": f"{DIGEST_PREFIX}{found.digest}", "revision": None}
     if model.tokenizer_id is not None:
         tokenizer = resolve(
             model.tokenizer_id,
@@ -49,5 +47,8 @@ def _located(model: M, runtime: Runtime, places: dict[str, Path]) -> M:
             stamps=stamps,
         )
         places[tokenizer.digest] = tokenizer.path
-        changes |= {"tokenizer_id": f"{DIGEST}{tokenizer.digest}", "tokenizer_revision": None}
+        changes |= {
+            "tokenizer_id": f"{DIGEST_PREFIX}{tokenizer.digest}",
+            "tokenizer_revision": None,
+        }
     return model.model_copy(update=changes)

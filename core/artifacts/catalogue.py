@@ -11,9 +11,8 @@ from pathlib import Path
 
 from core.artifacts import contents, filesystem
 from core.artifacts.key import key_of_payload
-from core.artifacts.record import RECORD_NAME, Record, load_record
+from core.artifacts.record import RECORD_NAME, Record, damaged, load_record
 from core.artifacts.stamps import RACE_NS
-from core.errors import DamagedRecordError
 
 
 @dataclass
@@ -64,7 +63,7 @@ class Catalogue:
         if status is None:
             return None
         if not stat.S_ISREG(status.st_mode):
-            raise _damaged(path, "is not a plain file")
+            raise damaged(path, "is not a plain file")
         stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
         known = self._records.get(directory)
         if known is not None and known[0] == stamp:
@@ -102,8 +101,4 @@ def _check(path: Path, directory: Path, record: Record) -> None:
     }
     for what, present in faults.items():
         if present:
-            raise _damaged(path, what)
-
-
-def _damaged(path: Path, what: str) -> DamagedRecordError:
-    return DamagedRecordError(f"{path}: {what}", "Run again: the artifact will be rebuilt.")
+            raise damaged(path, what)

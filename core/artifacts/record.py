@@ -162,16 +162,16 @@ def load_record(path: Path) -> Record:
     try:
         plain = json.loads(data, parse_constant=_constant)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, "is not JSON") from error
+        raise damaged(path, "is not JSON") from error
     if not isinstance(plain, dict):
-        raise _damaged(path, "is not a JSON object")
+        raise damaged(path, "is not a JSON object")
     _refuse_newer(path, plain.get("schema_version"))
     try:
         return Record.model_validate(plain)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise _damaged(path, f"{field}: {first['msg']}") from error
+        raise damaged(path, f"{field}: {first['msg']}") from error
 
 
 def _constant(name: str) -> NoReturn:
@@ -186,5 +186,6 @@ def _refuse_newer(path: Path, version: object) -> None:
         )
 
 
-def _damaged(path: Path, what: str) -> DamagedRecordError:
+def damaged(path: Path, what: str) -> DamagedRecordError:
+    """Return the refusal of a record, with what to do."""
     return DamagedRecordError(f"{path}: {what}", "Run again: the artifact will be rebuilt.")

@@ -108,3 +108,22 @@ def test_an_altered_artifact_is_rebuilt_and_never_served(run, tmp_path):
 
 def test_seeds_are_identity(run):
     assert run()["student"]["digest"] != run("run.seed=4")["student"]["digest"]
+
+
+def latest_name():
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    with get_client(sync_client=True) as client:
+        return client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)[0].name
+
+
+def test_a_flow_run_is_called_like_its_directory(run, recipe_file, overrides):
+    from flows.opd_cycle import opd_cycle
+
+    run("run.name=mine")
+    assert latest_name() == "mine-seed3"
+    run("run.run_id=exactly-this")
+    assert latest_name() == "exactly-this"
+    opd_cycle(recipe_path=str(recipe_file), overrides=overrides)
+    assert latest_name() == str(recipe_file)
