@@ -8,7 +8,7 @@ The gradient of a chunk's logits overwrites those logits where nothing else need
 divergence holds two [chunk, V] tensors: the teacher's and the student's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -114,12 +114,39 @@ def selected_position_loss(
     total_weight = float(weights_N.double().sum())
     divisor = safe_denominator(total_weight if denominator is None else float(denominator))
     coefficients_N = weights_N.double() * (loss_scale / divisor)
+    rows = _empty_rows(targets, target_ids_N, coefficients_N, terms)
+    spans = list(_spans(hidden_NH.shape[0], chunk_size))
+    grad_NH = _evaluate(hidden_NH, project, rows, terms, spans, backward=backward)
+    dtype = torch.float64 if hidden_NH.dtype == torch.float64 else torch.float32
+    return LossOutput(
+        loss=weighted_mean(rows.objective_N, weights_N, divisor).to(dtype),
+        num_positions=len(weights_N),
+        total_weight=total_weight,
+        grad_hidden_NH=grad_NH,
+        num_chunks=len(spans),
+        **_columns(rows, terms, dtype),
+    )
+
+
+def _empty_rows(
+    targets: Targets | None, target_ids_N: Tensor | None, coefficients_N: Tensor, terms: Terms
+) -> Rows:
     results = [torch.zeros_like(coefficients_N) for _ in range(4)]
     diagnostics_DN = coefficients_N.new_zeros(len(terms.diagnostics), len(coefficients_N))
-    rows = Rows(targets, target_ids_N, coefficients_N, *results, diagnostics_DN=diagnostics_DN)
+    return Rows(targets, target_ids_N, coefficients_N, *results, diagnostics_DN=diagnostics_DN)
 
+
+def _evaluate(
+    hidden_NH: Tensor,
+    project: Project,
+    rows: Rows,
+    terms: Terms,
+    spans: Sequence[tuple[int, int]],
+    *,
+    backward: bool,
+) -> Tensor | None:
+    """Fill ``rows`` chunk by chunk; return ∂/∂hidden, run back where hidden has a graph."""
     grad_NH = torch.empty_like(hidden_NH) if backward else None
-    spans = list(_spans(hidden_NH.shape[0], chunk_size))
     for start, stop in spans:
         leaf_CH = hidden_NH.detach()[start:stop].requires_grad_(backward)
         _evaluate_chunk(leaf_CH, project, rows.slice(start, stop), terms)
@@ -127,21 +154,20 @@ def selected_position_loss(
             grad_NH[start:stop] = leaf_CH.grad
     if grad_NH is not None and hidden_NH.requires_grad and spans:
         hidden_NH.backward(grad_NH)
+    return grad_NH
 
-    dtype = torch.float64 if hidden_NH.dtype == torch.float64 else torch.float32
-    has_entropy = isinstance(targets, ExactTargets | LogitTargets | BucketTargets)
-    return LossOutput(
-        loss=weighted_mean(rows.objective_N, weights_N, divisor).to(dtype),
-        num_positions=len(weights_N),
-        total_weight=total_weight,
-        objective_N=rows.objective_N.to(dtype),
-        divergence_N=None if targets is None else rows.divergence_N.to(dtype),
-        nll_N=rows.nll_N.to(dtype) if terms.nll_weight > 0 else None,
-        teacher_entropy_N=rows.entropy_N.to(dtype) if has_entropy else None,
-        grad_hidden_NH=grad_NH,
-        num_chunks=len(spans),
-        diagnostics=dict(zip(terms.diagnostics, diagnostics_DN.to(dtype), strict=True)),
-    )
+
+def _columns(rows: Rows, terms: Terms, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the per-position results that the objective has."""
+    has_entropy = isinstance(rows.targets, ExactTargets | LogitTargets | BucketTargets)
+    named = zip(terms.diagnostics, rows.diagnostics_DN.to(dtype), strict=True)
+    return {
+        "objective_N": rows.objective_N.to(dtype),
+        "divergence_N": None if rows.targets is None else rows.divergence_N.to(dtype),
+        "nll_N": rows.nll_N.to(dtype) if terms.nll_weight > 0 else None,
+        "teacher_entropy_N": rows.entropy_N.to(dtype) if has_entropy else None,
+        "diagnostics": dict(named),
+    }
 
 
 def _terms(
