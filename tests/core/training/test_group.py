@@ -117,7 +117,7 @@ def options(draw):
         f"loss.aggregation={draw(st.sampled_from(['native_per_trajectory', 'token-mean']))}",
         f"loss.temperature={draw(st.sampled_from([0.5, 1.0, 2.0]))}",
         f"loss.teacher_temperature={draw(st.sampled_from(['null', 0.5, 1.5]))}",
-        f"loss.sampled_token_nll_weight={draw(st.sampled_from([0.0, 0.3, 1.0]))}",
+        f"loss.sampled_token_nll_weight={draw(st.sampled_from([0.0, 0.3, 0.9]))}",
         f"selection.selector={draw(st.sampled_from(selectors))}",
         f"selection.critical_weight={draw(st.sampled_from([1.0, 3.0]))}",
     ]
