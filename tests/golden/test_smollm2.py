@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from core.artifacts.store import Store
+from core.models.hf import PHYSICAL_ROWS, HFBackend
 from core.recipe.loading import load
 from flows.graph import run_graph
 from flows.sources import locate_models
@@ -79,3 +81,31 @@ def test_a_model_is_known_by_its_bytes(finished):
     _, _, recipe = finished
     assert recipe.models.student.model_id.startswith("sha256:")
     assert recipe.models.student.model_id == recipe.models.teacher.model_id
+
+
+def test_smollm2_decodes_as_transformers_does():
+    """Greedy tokens may part only where the two best logits lie within 1e-4 of each other."""
+    backend = HFBackend(MODEL)
+    prompt = backend.tokenizer.encode(
+        "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    theirs = backend._model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+        max_new_tokens=24,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    logits_BTV = backend._model(input_ids=theirs, use_cache=False).logits
+    whole_TV = logits_BTV[0, :, : backend.vocab_size]
+    cache = backend.new_cache(PHYSICAL_ROWS, 64)
+    feed = theirs.expand(PHYSICAL_ROWS, -1)
+    for position in range(theirs.shape[1] - 1):
+        at = torch.full((PHYSICAL_ROWS, 1), position)
+        logits_SV = backend.project(backend.step(feed[:, position, None], at, cache)[:, 0])
+        assert (logits_SV - whole_TV[position]).abs().max() < 1e-3
+        if position >= len(prompt) - 1:
+            best = logits_SV[0].topk(2).values
+            chosen = logits_SV[0, theirs[0, position + 1]]
+            assert best[0] - chosen < 1e-4
+    assert "Paris" in backend.tokenizer.decode(theirs[0].tolist())

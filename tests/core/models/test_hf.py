@@ -276,38 +276,10 @@ def test_weights_that_are_not_finite_are_refused(tiny_llama, tmp_path):
 
 
 @pytest.mark.slow
-def test_smollm2_decodes_as_transformers_does(smollm2):
-    """Greedy tokens may part only where the two best logits lie within 1e-4 of each other."""
-    backend = HFBackend(smollm2)
-    prompt = backend.tokenizer.encode(
-        "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-    )
-    theirs = backend._model.generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
-        max_new_tokens=24,
-        do_sample=False,
-        pad_token_id=0,
-    )
-    whole_TV = own_logits(backend, theirs)[0]
-    cache = backend.new_cache(ROWS, 64)
-    feed = theirs.expand(ROWS, -1)
-    for position in range(theirs.shape[1] - 1):
-        at = torch.full((ROWS, 1), position)
-        logits_SV = backend.project(backend.step(feed[:, position, None], at, cache)[:, 0])
-        assert (logits_SV - whole_TV[position]).abs().max() < 1e-3
-        if position >= len(prompt) - 1:
-            best = logits_SV[0].topk(2).values
-            chosen = logits_SV[0, theirs[0, position + 1]]
-            assert best[0] - chosen < 1e-4
-    assert "Paris" in backend.tokenizer.decode(theirs[0].tolist())
-
-
-@pytest.mark.slow
 def test_smollm2_rows_keep_their_bits(smollm2, threads):
     backend = HFBackend(smollm2, lora=Lora(r=8, alpha=16))
-    rows = random_ids(ROWS, 8)
-    for cursor_step in (1, 8):
+    rows = random_ids(ROWS, 2)
+    for cursor_step in (1, 2):
         crowd = decode_rows(backend, rows, range(ROWS), cursor_step)
         moved = decode_rows(backend, rows.roll(5, 0), range(ROWS), cursor_step).roll(-5, 0)
         alone = decode_rows(backend, rows[4:5], [11], cursor_step)
