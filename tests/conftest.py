@@ -1,9 +1,15 @@
 """One Prefect server for the whole session, in a home of its own on a free port."""
 
+import os
+
 import pytest
 
 from flows.server import embedded, in_process, wait_until_up
-from flows.settings import activated
+from flows.settings import SHARED, activated
+
+# Prefect reads this once, when it is first imported, which may be before any test has a server.
+EXTRA = "PREFECT_LOGGING_EXTRA_LOGGERS"
+os.environ.setdefault(EXTRA, SHARED[EXTRA])
 
 
 @pytest.fixture(scope="session")
