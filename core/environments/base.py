@@ -110,6 +110,9 @@ class Environment(ABC):
     """
 
     name: ClassVar[str]
+    judges_policy: ClassVar[bool] = False
+    """Whether its trajectories carry ``policy_gate_qualified``, which a verifier-gated selector
+    reads."""
 
     def __init__(
         self,

@@ -57,6 +57,7 @@ class SqliteRecovery(ToolWorld):
     name = "sqlite_recovery"
     state_prefix = "recovery"
     unknown_tool_code = "UNKNOWN_TOOL"
+    judges_policy = True
 
     _tables: Mapping[str, Table]
     _pending_refresh = False
@@ -167,8 +168,13 @@ class SqliteRecovery(ToolWorld):
         )
 
     def trajectory_metadata(self, task: Task) -> dict[str, Any]:
-        """Return the task's facts without the queries that give it away."""
-        return {key: value for key, value in task.metadata.items() if key not in _HIDDEN}
+        """Return the task's facts without the queries that give it away, and the gate's verdict.
+
+        What an episode can teach about recovering is in those where something goes wrong.
+        """
+        facts = {key: value for key, value in task.metadata.items() if key not in _HIDDEN}
+        goes_wrong = task.metadata["intervention_kind"] != "none"
+        return {**facts, "policy_sensitive": goes_wrong, "policy_gate_qualified": goes_wrong}
 
 
 def _draw(

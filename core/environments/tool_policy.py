@@ -109,6 +109,7 @@ class ToolPolicy(ToolWorld):
     name = "tool_policy"
     state_prefix = "policy"
     unknown_tool_code = "UNKNOWN_TOOL"
+    judges_policy = True
 
     _violated = False
     _executed = False

@@ -87,8 +87,9 @@ def adaptive_kl(teacher_NC: Tensor, student_NC: Tensor, head_mass: float) -> Ten
 
     Wu et al. 2024 (arXiv 2404.02657): the forward direction fits the head first and the
     reverse the tail, so each is weighed by where the gap is. The head is the smallest set of most
-    probable tokens whose mass reaches μ. As in the paper, g is a constant for the gradient. Where
-    student and teacher agree the gap is 0/0; g is then 1/2, and both terms are zero anyway.
+    probable tokens whose mass reaches μ; the paper's code leaves the token that crosses μ outside,
+    unless it is the first. As in the paper, g is a constant for the gradient. Where student and
+    teacher agree the gap is 0/0; g is then 1/2, and both terms are zero anyway.
 
     Args:
         teacher_NC: log P.
@@ -116,7 +117,8 @@ def entropy_aware_kl(
 
     Jin et al. 2026 (arXiv 2603.07079): reverse KL everywhere, and forward KL on top where the
     teacher itself is undecided, so that the student keeps the plausible alternatives. The gate
-    reads the teacher only, so the gradient is exact.
+    reads the teacher only, so the gradient is exact. The paper's reverse KL is a clipped sample and
+    its forward KL a truncated sum; here both are over all categories.
 
     Args:
         teacher_NC: log P.

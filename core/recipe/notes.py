@@ -10,6 +10,7 @@ from core.recipe.objective import READERS, TAIL_MODES, objective_name
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import own_schedule, total_steps
 from core.recipe.schema.section import Section
+from core.recipe.schema.selection import Gate
 from core.recipe.steps import SELECTORS_WITH_RATIO
 
 TINY_MIXTURE = 0.05
@@ -79,6 +80,7 @@ def notes(recipe: Recipe, document: Document, moved: Sequence[str]) -> list[str]
         *_dtypes(recipe, document),
         *_warmups(recipe),
         *_training_split(recipe),
+        *_gates(recipe),
         *_signals(recipe),
     ]
 
@@ -127,6 +129,15 @@ def _warmups(recipe: Recipe) -> Iterator[str]:
 def _training_split(recipe: Recipe) -> Iterator[str]:
     if recipe.eval.split == "train":
         yield "eval.split is train: success is measured on tasks that are trained on"
+
+
+def _gates(recipe: Recipe) -> Iterator[str]:
+    gate = recipe.selection.gate
+    if gate is not None and gate.threshold != Gate.model_fields["threshold"].default:
+        yield (
+            "selection.gate.threshold has no effect: what opens the gate is the environment's "
+            "verdict on the task"
+        )
 
 
 def _signals(recipe: Recipe) -> Iterator[str]:

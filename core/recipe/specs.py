@@ -177,6 +177,8 @@ class SelectionSpec(Spec):
     """Weight of a token in a tool call or a final answer."""
     other_weight: float
     """Weight of any other token."""
+    skip_first_tokens: int | None = None
+    """Tokens at the start of each turn that are never selected; null is none."""
 
 
 class LimitsSpec(Spec):

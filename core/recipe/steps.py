@@ -126,7 +126,7 @@ def student_spec(recipe: Recipe) -> StudentSpec:
 
 
 def selection_spec(recipe: Recipe) -> SelectionSpec:
-    """Return which tokens count."""
+    """Return which tokens count for the teacher."""
     selection = recipe.selection
     return SelectionSpec(
         selector=selection.selector,
@@ -134,6 +134,7 @@ def selection_spec(recipe: Recipe) -> SelectionSpec:
         max_positions_per_trajectory=selection.max_positions_per_trajectory,
         critical_weight=selection.critical_weight,
         other_weight=selection.other_weight,
+        skip_first_tokens=selection.skip_first_tokens or None,
     )
 
 
@@ -161,7 +162,8 @@ def cold_start_spec(recipe: Recipe) -> ColdStartSpec | None:
         gradient_accumulation_steps=recipe.train.gradient_accumulation_steps,
         optimizer=optimizer_spec(recipe),
         schedule=own_schedule(recipe, own) if own else shared_schedule(recipe, 0),
-        selection=selection_spec(recipe),
+        # Demonstrations are of one mind about how a turn begins, and it must be learned.
+        selection=selection_spec(recipe).model_copy(update={"skip_first_tokens": None}),
         aggregation=recipe.loss.aggregation,
         demonstrations=own.demonstrations if own else None,
         carries_optimizer=own is None,

@@ -33,7 +33,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
     *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
     Unbuilt("models.student.lora.dropout", instead="Use 0.", built=0.0, backend="hf"),
     Unbuilt("source.kind", ("verl_parquet",), "Use environment."),
-    Unbuilt("selection.selector", ("verifier_gated",), "Use another selector."),
     Unbuilt("train.optimizer", ("adamw8bit",), "Use adamw."),
     Unbuilt("train.max_selected_training_tokens"),
     Unbuilt("train.max_wall_seconds"),

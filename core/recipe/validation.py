@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     models.toy_backend_is_plain,
     models.episodes_fit_the_toy,
     data.demonstrations_exist,
+    data.gated_world_gives_verdicts,
     data.parquet_is_single_turn_opd,
     data.targets_belong_to_one_student,
     data.offline_settings_need_offline_mode,

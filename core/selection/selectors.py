@@ -44,6 +44,11 @@ class SelectionSpec(Protocol):
         """Weight of any other token of the student."""
         ...
 
+    @property
+    def skip_first_tokens(self) -> int | None:
+        """Tokens at the start of each turn that are never selected; 0 and None are none."""
+        ...
+
 
 @dataclass(frozen=True)
 class SelectionStats:
@@ -95,7 +100,7 @@ def select_positions(trajectory: Trajectory, spec: SelectionSpec, run_seed: int)
             f"Choose one of {', '.join(SELECTORS)}.",
         )
     critical_mask = trajectory.critical_mask
-    candidates = trajectory.target_positions()
+    candidates = _candidates(trajectory, spec.skip_first_tokens or 0)
     critical = [position for position in candidates if critical_mask[position]]
     other = [position for position in candidates if not critical_mask[position]]
     rng = random.Random(derive_seed(run_seed, trajectory.trajectory_id))
@@ -111,6 +116,20 @@ def select_positions(trajectory: Trajectory, spec: SelectionSpec, run_seed: int)
     return Selection(positions, weights, _stats(trajectory, spec, positions, gated))
 
 
+def _candidates(trajectory: Trajectory, skipped: int) -> list[int]:
+    """Return target positions without the first ``skipped`` tokens of each run of the student's.
+
+    What the environment says stands between two turns, so a run is a turn.
+    """
+    mask = trajectory.model_mask
+    chosen, place = [], 0
+    for position, written in enumerate(mask):
+        place = place + 1 if written else 0
+        if place > skipped and position > 0:  # nothing predicts token 0
+            chosen.append(position)
+    return chosen
+
+
 def aggregate_stats(stats: Iterable[SelectionStats]) -> dict[str, Any]:
     """Sum the counts of many selections.
 
@@ -119,7 +138,7 @@ def aggregate_stats(stats: Iterable[SelectionStats]) -> dict[str, Any]:
 
     Returns:
         JSON-ready counts. ``teacher_queried_position_ratio`` is selected over total positions; it
-        says nothing about time.
+        says nothing about time. Where there is a gate, also how many trajectories it let through.
     """
     rows = [asdict(row) for row in stats]
     totals = {name: sum(row[name] for row in rows) for name in _SUMMED}
@@ -127,11 +146,13 @@ def aggregate_stats(stats: Iterable[SelectionStats]) -> dict[str, Any]:
     for row in rows:
         by_type.update(row["by_span_type"])
     total, selected = totals["total_model_tokens"], totals["selected_model_tokens"]
+    gated = [row["gate_qualified"] for row in rows if row["gate_qualified"] is not None]
     return {
         "trajectories": len(rows),
         **totals,
         "teacher_queried_position_ratio": selected / total if total else 0.0,
         "selected_by_span_type": dict(sorted(by_type.items())),
+        **({"gate_qualified_trajectories": sum(gated)} if gated else {}),
     }
 
 

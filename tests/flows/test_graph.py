@@ -89,6 +89,23 @@ def test_a_recipe_of_each_family_trains_a_student(run, store, path):
     assert len(digests) == 3
 
 
+def test_a_gated_run_trains_on_typed_blocks_of_qualified_episodes_alone(run, tmp_path):
+    done, _ = run(Path("recipes/verifier_gated.yaml"), f"runtime.store={tmp_path}")
+    opened = Store(tmp_path)
+    episodes = lines(opened.path(done.parts["rollouts_0000"]) / "trajectories.jsonl")
+    qualified = {
+        row["trajectory_id"] for row in episodes if row["metadata"]["policy_gate_qualified"]
+    }
+    assert 0 < len(qualified) < len(episodes)
+    targets = opened.path(done.parts["targets_0000"])
+    found = json.loads((targets / "selection.json").read_text())
+    assert found["gate_qualified_trajectories"] == len(qualified)
+    assert found["selected_model_tokens"] == found["selected_critical_tokens"] > 0
+    rows = lines(opened.path(done.parts["student_0000"]) / "token_analysis.jsonl")
+    assert {row["trajectory_id"] for row in rows} <= qualified
+    assert {row["span_type"] for row in rows} <= {"assistant_final", "assistant_tool_call"}
+
+
 def test_chunks_of_equal_bytes_of_one_tokenizer_train_like_its_tokens(run, store):
     """The key allows another tokenizer; where there is none it changes rounding alone."""
     path = next(path for path in RECIPES if path.stem == "verl_policy_gradient")

@@ -13,8 +13,11 @@ from core.losses.options import ObjectiveOptions
 from core.losses.registry import OBJECTIVES
 from core.losses.sampled import clipped_surrogate, sampled_log_probs
 from core.losses.targets import LogitTargets, SampledTargets
+from core.recipe.loading import load
+from core.recipe.objective import objective_name
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/objectives.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/objectives.md").read_text(encoding="utf-8")
 GENERATOR = torch.Generator().manual_seed(12)
 T_NV = torch.randn(8, 6, generator=GENERATOR, dtype=torch.float64) * 1.5
 S_NV = torch.randn(8, 6, generator=GENERATOR, dtype=torch.float64) * 1.5
@@ -116,10 +119,28 @@ def test_the_gradient_of_the_surrogate_is_that_of_the_page():
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_every_objective_has_an_equation_a_source_and_a_recipe():
-    for name in OBJECTIVES:
-        assert re.search(rf"^### .*`{name}`", PAGE, re.M), name
-    recipes = Path(__file__).resolve().parents[2].glob("recipes/objectives/*.yaml")
+def section(name):
+    """Return what stands under the heading that names an objective."""
+    found = re.search(rf"^### .*`{name}`.*\n(?s:(.*?))(?=^##)", PAGE, re.M)
+    assert found, f"docs/objectives.md has no section on {name}"
+    return found[1]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_has_an_equation_a_gradient_a_source_advice_and_a_recipe(name):
+    text = section(name)
+    equation, *rest = text.strip().split("\n\n")
+    assert re.search(r"KL\(|JSD|Σ|ℓ =", equation)
+    assert re.search("Gradients?: ", equation)
+    assert re.search(r"arXiv \d{4}\.\d{5}|verl's|that of `jsd`", text)
+    assert any(len(paragraph) > 150 for paragraph in rest), "says nothing on when to use it"
+    [recipe] = re.findall(r"`(recipes/objectives/\w+\.yaml)`", text)
+    run = objective_name(load(ROOT / recipe).recipe.loss)
+    assert run == name or {run, name} == {"skew_forward_kl", "skew_reverse_kl"}
+
+
+def test_every_recipe_of_the_family_is_on_the_page():
+    recipes = ROOT.glob("recipes/objectives/*.yaml")
     unnamed = {path.name for path in recipes if f"`recipes/objectives/{path.name}`" not in PAGE}
     assert unnamed == {"temperatures.yaml"}
 

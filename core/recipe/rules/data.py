@@ -32,6 +32,23 @@ def environment_exists(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
         yield problem("environment.params", error.message, error.hint)
 
 
+def gated_world_gives_verdicts(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A gate without verdicts lets nothing through, and the run would train on nothing."""
+    world = recipe.environment
+    if recipe.selection.selector != "verifier_gated" or world.name not in names():
+        return
+    try:
+        judges = make_environment(world.name, **world.params).judges_policy
+    except (InputError, TypeError):  # another rule names what is wrong with the parameters
+        return
+    if not judges:
+        yield problem(
+            "selection.selector",
+            f"verifier_gated needs verdicts on episodes, and environment {world.name} gives none",
+            "Use sqlite_recovery or tool_policy, or another selector.",
+        )
+
+
 def demonstrations_exist(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """There is one oracle trace per training task."""
     own, tasks = recipe.cold_start, recipe.environment.train_tasks

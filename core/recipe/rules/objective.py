@@ -88,6 +88,7 @@ def policy_gradient_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
         "selection.max_positions_per_trajectory": (selection.max_positions_per_trajectory, None),
         "selection.critical_weight": (selection.critical_weight, 1),
         "selection.other_weight": (selection.other_weight, 1),
+        "selection.skip_first_tokens": (selection.skip_first_tokens, 0),
         "rollout.temperature": (rollout.temperature, 1),
         "rollout.top_p": (rollout.top_p, 1),
         "rollout.top_k": (rollout.top_k, 0),

@@ -38,7 +38,8 @@ class SelectionSection(Section):
 
     selector: SelectorName = "all_model_tokens"
     """Rule that picks positions: all of them, the tool calls and answers (critical tokens), a
-    uniform sample of a share (rounded up, or down as a budget), or all critical plus a sample."""
+    uniform sample of a share (rounded up, or down as a budget), all critical plus a sample, or the
+    critical tokens of episodes that the environment's verdict lets through."""
     ratio: float = Field(default=0.35, gt=0, le=1)
     """Share of the student's tokens; read by ``uniform_ratio``, ``uniform_budget``, ``hybrid``."""
     max_positions_per_trajectory: int | None = Field(default=None, ge=1)
@@ -47,5 +48,8 @@ class SelectionSection(Section):
     """Weight of a token in a tool call or a final answer."""
     other_weight: float = Field(default=1.0, gt=0, le=100)
     """Weight of any other token."""
+    skip_first_tokens: int = Field(default=0, ge=0)
+    """Tokens at the start of each of the student's turns that the teacher is not asked about,
+    because it begins its own in another way; the cold start trains on them."""
     gate: Gate | None = None
     """Calibration; ``verifier_gated`` only."""

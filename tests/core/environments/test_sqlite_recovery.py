@@ -232,6 +232,15 @@ def test_trajectories_do_not_carry_the_solution():
     assert task.answer in world.privileged_context(task)
 
 
+@pytest.mark.parametrize("index", range(3))
+def test_only_episodes_in_which_something_goes_wrong_pass_the_gate(index):
+    world, task = started(index)
+    facts = world.trajectory_metadata(task)
+    wrong = task.metadata["intervention_kind"] != "none"
+    assert (facts["policy_sensitive"], facts["policy_gate_qualified"]) == (wrong, wrong)
+    assert "policy_sensitive" not in task.metadata  # the tasks' digests are those of before
+
+
 @given(st.integers(0, 10**6), st.sampled_from(["train", "eval", "test"]))
 def test_the_oracle_solves_every_task(index, split):
     world = SqliteRecovery()

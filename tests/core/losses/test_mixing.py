@@ -78,6 +78,18 @@ def test_adaptive_kl_weighs_each_direction_by_where_the_gap_is():
     assert float(adaptive_kl(P_NC, Q_NC, 0.95)) == pytest.approx(FORWARD, rel=1e-12)
 
 
+def test_the_token_that_reaches_the_head_s_mass_belongs_to_the_head():
+    """Else a head of 0.5 could hold 0.4; the paper's code leaves the token out."""
+    teacher_NC = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64).log()
+    student_NC = torch.tensor([[0.4, 0.1, 0.2, 0.3]], dtype=torch.float64).log()
+    forward = float(kl_from_log_probs(teacher_NC, student_NC))
+    reverse = float(kl_from_log_probs(student_NC, teacher_NC))
+    # The gap is 0.2 at the second token and 0.2 at the last.
+    expected = 0.5 * forward + 0.5 * reverse
+    assert float(adaptive_kl(teacher_NC, student_NC, 0.5)) == pytest.approx(expected, rel=1e-12)
+    assert float(adaptive_kl(teacher_NC, student_NC, 0.4)) == pytest.approx(reverse, rel=1e-12)
+
+
 def test_adaptive_kl_is_zero_and_not_nan_where_student_equals_teacher():
     """C35: 0/0."""
     leaf_NC = P_NC.clone().requires_grad_()

@@ -122,6 +122,15 @@ def test_measuring_on_training_tasks_is_noted(accepted):
     assert "trained on" in accepted("eval.split=train").notes[0]
 
 
+def test_a_threshold_that_no_gate_reads_is_noted(accepted):
+    gate = ("selection.selector=verifier_gated", "selection.gate.version=v1")
+    gated = ("environment.name=tool_policy", *gate)
+    assert accepted(*gated).notes == []
+    found = accepted(*gated, "selection.gate.threshold=0.5").notes
+    assert len(found) == 1
+    assert found[0].startswith("selection.gate.threshold has no effect")
+
+
 @pytest.mark.parametrize("beta", [0.001, 0.999])
 def test_a_tiny_jsd_weight_is_called_a_learning_rate(accepted, beta):
     """C39: β = 0.001 makes the loss a thousand times smaller; a sweep of β sweeps the rate."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core.errors import RecipeError
 from core.recipe.schema.selection import SelectionSection
 from core.selection.selectors import SELECTORS, aggregate_stats, select_positions
-from core.trajectory.masks import critical_mask, model_mask, target_positions
+from core.trajectory.masks import MODEL_SPAN_TYPES, critical_mask, model_mask, target_positions
 
 LAYOUT = [
     ("system", 0, 10), ("user", 10, 20), ("assistant_text", 20, 30),
@@ -41,8 +41,12 @@ class Episode:
     def span_types(self):
         return [kind for kind, start, end in self.spans for _ in range(start, end)]
 
+    @property
+    def model_mask(self):
+        return model_mask(self.spans, self.num_tokens)
+
     def target_positions(self):
-        return target_positions(model_mask(self.spans, self.num_tokens))
+        return target_positions(self.model_mask)
 
 
 def select(selector, seed=0, trajectory_id="t0", metadata=None, **numbers):
@@ -119,6 +123,27 @@ def test_the_gate_lets_critical_tokens_through_or_nothing(metadata, count):
     assert selection.stats.gate_qualified is (count > 0)
 
 
+def test_a_gate_counts_the_trajectories_that_it_lets_through():
+    rows = [
+        select("verifier_gated", metadata={"policy_gate_qualified": on}).stats
+        for on in (True, False)
+    ]
+    assert aggregate_stats(rows)["gate_qualified_trajectories"] == 1
+
+
+@pytest.mark.parametrize(
+    ("skipped", "positions"),
+    [(0, 30), (1, 28), (10, 10), (20, 0)],
+)
+def test_the_first_tokens_of_each_turn_can_be_left_out(skipped, positions):
+    """C24: a teacher that thinks first, and a student that does not, differ most at the first."""
+    selection = select("all_model_tokens", skip_first_tokens=skipped)
+    assert len(selection.positions) == positions
+    assert selection.stats.total_model_tokens == 30
+    left_out = {*range(20, min(20 + skipped, 40)), *range(50, min(50 + skipped, 60))}
+    assert not left_out & set(selection.positions)
+
+
 def test_aggregated_counts_speak_of_queried_positions():
     rows = [select("tool_and_final").stats, select("uniform_budget", ratio=0.03).stats]
     assert aggregate_stats(rows) == {
@@ -149,16 +174,27 @@ kinds = [
     st.floats(0.01, 1.0),
     st.one_of(st.none(), st.integers(1, 20)),
     st.integers(0, 2**31),
+    st.integers(0, 4),
 )
-def test_every_selection_holds_the_student_s_tokens_only(parts, selector, ratio, cap, seed):
+def test_every_selection_holds_the_student_s_tokens_only(
+    parts, selector, ratio, cap, seed, skipped
+):
     spans, cursor = [], 0
     for kind, length in parts:
         spans.append((kind, cursor, cursor + length))
         cursor += length
     episode = Episode(spans=spans, metadata={"policy_sensitive": True})
-    spec = SelectionSection(selector=selector, ratio=ratio, max_positions_per_trajectory=cap)
+    spec = SelectionSection(
+        selector=selector, ratio=ratio, max_positions_per_trajectory=cap, skip_first_tokens=skipped
+    )
     selection = select_positions(episode, spec, seed)
-    candidates = episode.target_positions()
+    starts = [
+        (start, end)
+        for kind, start, end in spans
+        if kind in MODEL_SPAN_TYPES and (start == 0 or not episode.model_mask[start - 1])
+    ]
+    skip = {j for start, _ in starts for j in range(start, start + skipped)}
+    candidates = [j for j in episode.target_positions() if j not in skip]
     chosen = set(selection.positions)
     assert selection.positions == sorted(chosen)
     assert chosen <= set(candidates)

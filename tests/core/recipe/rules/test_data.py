@@ -145,3 +145,15 @@ def test_evaluated_slice_must_exist(judged, overrides, key):
 )
 def test_slice_inside_the_split_passes(judged, overrides):
     assert judged(data.evaluation_lies_in_the_split, *overrides) == []
+
+
+@pytest.mark.parametrize(
+    ("world", "count"),
+    [("calculator", 1), ("sqlite", 1), ("tool_policy", 0), ("sqlite_recovery", 0), ("nowhere", 0)],
+)
+def test_a_gate_needs_a_world_that_gives_verdicts(judged, world, count):
+    rule, name = data.gated_world_gives_verdicts, f"environment.name={world}"
+    gated = ("selection.selector=verifier_gated", "selection.gate.version=v1")
+    assert keys(judged(rule, name, *gated)) == ["selection.selector"] * count
+    assert judged(rule, name) == []
+    assert judged(rule, name, "environment.params.prompt_style=baroque", *gated) == []

@@ -86,6 +86,7 @@ def test_verls_top_k_mode_is_that_objective_alone(judged, override, key):
         ),
         ("selection.critical_weight=2", "selection.critical_weight"),
         ("selection.other_weight=2", "selection.other_weight"),
+        ("selection.skip_first_tokens=1", "selection.skip_first_tokens"),
         ("rollout.temperature=0.7", "rollout.temperature"),
         ("rollout.top_p=0.9", "rollout.top_p"),
         ("rollout.top_k=20", "rollout.top_k"),
