@@ -40,6 +40,14 @@ class MissingDependencyError(InputError):
     """An optional package is not installed."""
 
 
+class PluginError(InputError):
+    """Code that a recipe names is missing, is other code than was listed, or breaks a contract."""
+
+
+class ConformanceError(InputError):
+    """An environment does not do what every environment must."""
+
+
 class ModelSourceError(InputError):
     """A model directory, file or Hub id cannot be loaded."""
 

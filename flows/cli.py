@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import InterruptedRunError, OpdError
+from flows.environments import app as environments
 
 app = typer.Typer(
     name="opd",
@@ -21,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+app.add_typer(environments, name="env")
 
 INTERRUPTED = InterruptedRunError.exit_code
 LAST_ERROR = Path(".opd/last-error.log")

@@ -1,5 +1,6 @@
 """Environments by name."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -56,10 +57,19 @@ def make_environment(name: str, **params: Any) -> Environment:
         close = get_close_matches(name, names(), n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names())}."
         raise InputError(f"environment {name!r} does not exist", hint)
+    return construct(name, _registered[name], params)
+
+
+def construct(name: str, kind: type[Environment], params: Mapping[str, Any]) -> Environment:
+    """Return a new instance of an environment's class.
+
+    Raises:
+        InputError: The class is abstract, or does not take these parameters.
+    """
     try:
-        return _registered[name](**params)
+        return kind(**params)
     except TypeError as error:
         raise InputError(
-            f"environment {name!r} cannot be made with {params}: {error}",
+            f"environment {name!r} cannot be made with {dict(params)}: {error}",
             "See environment.params in the recipe.",
         ) from error

@@ -56,11 +56,12 @@ class CodedRefusalError(ToolEnvironmentError):
 class ToolWorld(Environment):
     """An environment that counts its steps and turns refusals of its tools into results.
 
-    A world names its ``state_prefix`` and defines ``tools`` and ``judge``; one whose episodes hold
-    more than the task overrides ``begin``.
+    A world defines ``tools``; one whose answers are more than a text overrides ``judge``, and one
+    whose episodes hold more than the task overrides ``begin``.
     """
 
-    state_prefix: ClassVar[str]
+    state_prefix: ClassVar[str] = ""
+    """Starts the names of states; the world's own name where it is empty."""
     unknown_tool_code: ClassVar[str | None] = None
     """Error code of a call to no tool, in worlds whose errors have codes."""
 
@@ -81,15 +82,20 @@ class ToolWorld(Environment):
     @property
     def state_id(self) -> str:
         """Name of the current state: how many calls were made."""
-        return f"{self.state_prefix}:{self._steps}"
+        return f"{self.state_prefix or self.name}:{self._steps}"
 
     @abstractmethod
     def tools(self) -> Mapping[str, Tool]:
         """Return the tools by name."""
 
-    @abstractmethod
     def judge(self, task: Task, answer: str) -> tuple[FailureCategory, str]:
-        """Return the verdict on an answer and the answer as it was read; total on every string."""
+        """Return the verdict on an answer and the answer as it was read; total on every string.
+
+        Unless a world says otherwise, the right answer is the task's, white space around it aside.
+        """
+        read = answer.strip()
+        solved = read == task.answer.strip()
+        return FailureCategory.SOLVED if solved else FailureCategory.WRONG_ANSWER, read
 
     def begin(self, task: Task) -> None:
         """Prepare an episode of ``task``."""
