@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from core.recipe import steps
+from core.recipe import model_steps, steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
@@ -85,13 +85,13 @@ def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
     run.traces = call(collect_oracle_traces, steps.traces_spec(recipe), name=world, tasks=run.tasks)
     fitted = {"traces": run.traces} if recipe.models.backend == "toy" else {}
     run.teacher = call(
-        prepare_teacher, steps.teacher_spec(recipe), name=recipe.models.backend, **fitted
+        prepare_teacher, model_steps.teacher_spec(recipe), name=recipe.models.backend, **fitted
     )
 
 
 def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
     seed = f"seed-{recipe.run.seed}"
-    run.student = call(initialize_student, steps.student_spec(recipe), name=seed)
+    run.student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
     if recipe.eval.baseline_enabled:
         _evaluate(recipe, call, run, -1)
     cold = steps.cold_start_spec(recipe)

@@ -4,16 +4,44 @@ An adapted linear layer computes ``W x + (alpha / r) B A x`` (Hu et al. 2021,
 https://arxiv.org/abs/2106.09685, equation 3). B starts at zero, so a fresh adapter changes nothing.
 """
 
-import logging
 from typing import Any
 
 import torch
 from torch import nn
 
 from core.errors import BackendError, MissingDependencyError, RecipeError
+from core.models.bitsandbytes_library import quieten_bitsandbytes
 from core.models.loading import first_line
 from core.recipe.schema.adapters import Lora
 from core.seeding import derive_seed
+
+
+def make_trainable(model: Any, lora: Lora | None, seed: int, dtype: torch.dtype) -> None:
+    """Say which parameters of a loaded model are trained, in place.
+
+    Args:
+        model: A transformers decoder.
+        lora: None freezes every weight; an enabled adapter is trained alone; a disabled one trains
+            every weight.
+        seed: Seed of the adapter's initial values.
+        dtype: Arithmetic of the weights.
+
+    Raises:
+        RecipeError: Dropout is asked for.
+        BackendError: No layer is called like any of the targets, or every weight would be trained
+            in an arithmetic that loses small steps.
+        MissingDependencyError: peft is not installed.
+    """
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.requires_grad_(requires_grad=lora is not None)
+    if lora is not None and lora.enabled:
+        attach_lora(model, lora, seed)
+    elif lora is not None and dtype is not torch.float32:
+        raise BackendError(
+            f"models.student.dtype={str(dtype).removeprefix('torch.')} cannot train every weight: small steps are lost",
+            "Set models.student.dtype=float32, or models.student.lora.enabled=true.",
+        )
 
 
 def attach_lora(model: Any, lora: Lora, seed: int) -> None:
@@ -35,8 +63,8 @@ def attach_lora(model: Any, lora: Lora, seed: int) -> None:
             f"models.student.lora.dropout={lora.dropout:g} is not built yet",
             "Set it to 0: sampling, scoring and training then share one distribution.",
         )
-    # peft imports bitsandbytes, which warns that an optional kernel, unused here, is not installed.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    # peft imports bitsandbytes wherever it is installed.
+    quieten_bitsandbytes()
     try:
         import peft
     except ImportError as error:

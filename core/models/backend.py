@@ -9,12 +9,15 @@ a real token overwrites it; so no mask depends on who shares the batch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from core.trajectory.tokens import TokenCodec
+
+if TYPE_CHECKING:
+    from core.models.quantization import GradientCheck
 
 
 @dataclass
@@ -128,6 +131,17 @@ class Backend(Protocol):
 
     def frozen_digest(self) -> str:
         """SHA-256 over the parameters that training must not change."""
+        ...
+
+    def gradient_check(self) -> "GradientCheck | None":
+        """Compare gradients through quantised layers with those of their dequantised twins.
+
+        Returns:
+            The comparison; None where nothing is quantised or nothing is trained.
+
+        Raises:
+            BackendError: They disagree.
+        """
         ...
 
     def load_trainable(self, tensors: Mapping[str, Tensor]) -> None:

@@ -128,6 +128,8 @@ def build_model(
         tokenizer_path=placement.directory(spec.tokenizer.tokenizer_id or spec.model_id),
         dtype=spec.dtype,
         attn_implementation=spec.attn_implementation or "sdpa",
+        quantization=spec.quantization or "none",
+        prepare_kbit_training=bool(spec.prepare_kbit_training),
         device=placement.device,
         lora=lora,
         seed=seed,

@@ -6,22 +6,31 @@ that follows from positions alone. Models stay in eval mode, in training too: no
 """
 
 import hashlib
-import inspect
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache
 
 from core.errors import BackendError, ModelSourceError
-from core.models.adapters import attach_lora, plain_name
+from core.models.adapters import make_trainable, plain_name
 from core.models.attention import ROWWISE
 from core.models.backend import KVCache
 from core.models.loading import load_decoder, resolve_dtype
+from core.models.quantization import (
+    GradientCheck,
+    gradient_check,
+    quantisation_tensors,
+    settle,
+)
 from core.models.tokenizer import load_tokenizer
+from core.models.row_cache import RowCache, cache_argument
 from core.recipe.schema.adapters import Lora
+from core.seeding import derive_seed
+
+logger = logging.getLogger(__name__)
 
 PHYSICAL_ROWS = 16
 """Rows of every engine step: a matrix product's bits change below four rows, and above sixteen a
@@ -29,31 +38,6 @@ small CPU gains little."""
 
 PROBE_TOKENS = 8
 """Tokens on which the head path is compared with the model's own logits at load."""
-
-
-class RowCache(Cache):
-    """transformers' view of a ``KVCache``: writes at given positions, returns the full width.
-
-    Args:
-        cache: Keys and values of all rows; written in place.
-        positions_SQ: Where the tokens of this step go.
-    """
-
-    def __init__(self, cache: KVCache, positions_SQ: Tensor) -> None:
-        super().__init__(layers=[])
-        self._cache = cache
-        self._positions_SQ = positions_SQ
-        self._rows_S1 = torch.arange(positions_SQ.shape[0], device=positions_SQ.device)[:, None]
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Write ``[S, Hkv, Q, D]`` keys and values of one layer and return ``[S, Hkv, W, D]``."""
-        del args, kwargs
-        keys, values = self._cache.keys[layer_idx], self._cache.values[layer_idx]
-        keys[self._rows_S1, :, self._positions_SQ] = key_states.transpose(1, 2)
-        values[self._rows_S1, :, self._positions_SQ] = value_states.transpose(1, 2)
-        return keys, values
 
 
 class HFBackend:
@@ -64,6 +48,9 @@ class HFBackend:
         tokenizer_path: Directory of the tokenizer, if not ``path``.
         dtype: ``float32``, ``bfloat16``, ``float16`` (CUDA) or ``auto``.
         attn_implementation: ``sdpa`` or ``eager``.
+        quantization: ``none``, ``nf4`` or ``int8``: how the frozen weights are stored.
+        prepare_kbit_training: Whether what isn't quantised becomes float32; without quantisation
+            it means nothing.
         device: Where the weights live.
         lora: None freezes every weight (a teacher); an enabled adapter is trained alone; a
             disabled one trains every weight.
@@ -71,8 +58,9 @@ class HFBackend:
 
     Raises:
         ModelSourceError: The directory is not a whole model of a family that runs here.
-        BackendError: The dtype or the adapter's targets do not fit.
-        MissingDependencyError: transformers or peft is not installed.
+        BackendError: The dtype or the adapter's targets do not fit, or a quantised model has other
+            gradients than its weights.
+        MissingDependencyError: transformers, peft or bitsandbytes is not installed.
     """
 
     name = "hf"
@@ -85,6 +73,8 @@ class HFBackend:
         tokenizer_path: Path | None = None,
         dtype: str = "auto",
         attn_implementation: str = "sdpa",
+        quantization: str = "none",
+        prepare_kbit_training: bool = True,
         device: str | torch.device = "cpu",
         lora: Lora | None = None,
         seed: int = 0,
@@ -92,15 +82,18 @@ class HFBackend:
         self.device = torch.device(device)
         self.dtype = resolve_dtype(dtype, self.device)
         self.tokenizer = load_tokenizer(tokenizer_path or path)
-        model = load_decoder(path, dtype=self.dtype, attn_implementation=attn_implementation)
-        model.requires_grad_(requires_grad=lora is not None)
-        if lora is not None and lora.enabled:
-            attach_lora(model, lora, seed)
-        elif lora is not None and self.dtype is not torch.float32:
-            raise BackendError(
-                f"models.student.dtype={dtype} cannot train every weight: small steps are lost",
-                "Set models.student.dtype=float32, or models.student.lora.enabled=true.",
-            )
+        self._quantised = quantization != "none"
+        model = load_decoder(
+            path,
+            dtype=self.dtype,
+            attn_implementation=attn_implementation,
+            quantization=quantization,
+            device=self.device,
+        )
+        if self._quantised:
+            settle(model, prepare=prepare_kbit_training)
+            self.dtype = model.get_input_embeddings().weight.dtype
+        make_trainable(model, lora, seed, self.dtype)
         if attn_implementation == "sdpa":
             model.set_attn_implementation(ROWWISE)
         self._model = model.to(self.device)
@@ -112,6 +105,8 @@ class HFBackend:
         self.hidden_size = model.config.hidden_size
         self.max_positions = model.config.max_position_embeddings
         self._check_head(path)
+        if self._quantised and self.trainable():
+            self._check_fresh_gradients(seed)
 
     def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Run the trunk over right-padded rows: causal attention alone hides the padding."""
@@ -174,7 +169,11 @@ class HFBackend:
         Args:
             recheck: Hash again in any case; this also sees writes through ``.data``.
         """
-        frozen = {name: p for name, p in self._parameters.items() if not p.requires_grad}
+        frozen: dict[str, Tensor] = {
+            name: p for name, p in self._parameters.items() if not p.requires_grad
+        }
+        if self._quantised:
+            frozen |= quantisation_tensors(self._model)
         versions = [(p.data_ptr(), p._version) for p in frozen.values()]
         if recheck or self._frozen_memo[0] != versions:
             self._frozen_memo = (versions, parameter_digest(frozen))
@@ -199,6 +198,51 @@ class HFBackend:
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
 
+    def gradient_check(self) -> GradientCheck | None:
+        """Compare gradients through quantised layers with those of their dequantised twins.
+
+        Returns:
+            The comparison, or None: nothing is quantised, or nothing is trained.
+
+        Raises:
+            BackendError: They disagree.
+        """
+        trainable = self.trainable()
+        if not self._quantised or not trainable:
+            return None
+        probe_1T = self._probe()
+        lengths_1 = torch.tensor([probe_1T.shape[1]], device=self.device)
+        # As a rollout does: what an inference pass leaves behind must not reach the gradients.
+        with torch.no_grad():
+            self.hidden_states(probe_1T, lengths_1)
+        generator = torch.Generator().manual_seed(derive_seed("gradient_check"))
+        weights_H = torch.randn(self.hidden_size, generator=generator).to(self.device)
+
+        def loss() -> Tensor:
+            return (self.hidden_states(probe_1T, lengths_1).float() @ weights_H).square().mean()
+
+        return gradient_check(self._model, trainable, loss)
+
+    @torch.no_grad()
+    def _check_fresh_gradients(self, seed: int) -> None:
+        """Run the check with every adapter matrix away from zero, then give them back."""
+        before = {name: p.clone() for name, p in self.trainable().items()}
+        for name, parameter in self.trainable().items():
+            generator = torch.Generator().manual_seed(derive_seed(seed, "gradient_check", name))
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(noise * max(parameter.shape) ** -0.5)
+        try:
+            with torch.enable_grad():
+                found = self.gradient_check()
+        finally:
+            self.load_trainable(before)
+        logger.info("gradients agree with the dequantised twin's: %s", found)
+
+    def _probe(self) -> Tensor:
+        """Return one row of token ids spread over the vocabulary."""
+        step = max(1, self.vocab_size // PROBE_TOKENS)
+        return torch.arange(0, self.vocab_size, step, device=self.device)[None]
+
     @torch.no_grad()
     def _check_head(self, path: Path) -> None:
         """Compare trunk and head with the model's own logits on a few tokens."""
@@ -209,8 +253,7 @@ class HFBackend:
                 f"{self.vocab_size - 1}",
                 "The tokenizer belongs to another model; copy the right one.",
             )
-        step = max(1, self.vocab_size // PROBE_TOKENS)
-        probe_1T = torch.arange(0, self.vocab_size, step, device=self.device)[None]
+        probe_1T = self._probe()
         lengths_1 = torch.tensor([probe_1T.shape[1]], device=self.device)
         own_1TV = self._model(input_ids=probe_1T, use_cache=False).logits[..., : self.vocab_size]
         ours_1TV = self.project(self.hidden_states(probe_1T, lengths_1))
@@ -222,12 +265,6 @@ class HFBackend:
                 "The weights are damaged or scaled in a way that does not run here; use another "
                 "model.",
             )
-
-
-def cache_argument(decoder: nn.Module) -> str:
-    """Return the name under which a decoder takes a cache; transformers 5 renamed it on the way."""
-    parameters = inspect.signature(decoder.forward).parameters
-    return "cache" if "cache" in parameters else "past_key_values"
 
 
 def parameter_digest(parameters: Mapping[str, Tensor]) -> str:

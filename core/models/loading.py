@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from core.errors import BackendError, MissingDependencyError, ModelSourceError
+from core.models.quantization import loading_arguments
 from core.models.source import FAMILIES, inspect_source
 
 logger = logging.getLogger(__name__)
@@ -44,22 +45,36 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def load_decoder(path: Path, *, dtype: torch.dtype, attn_implementation: str = "sdpa") -> Any:
-    """Load a causal decoder from a local directory, in eval mode, on the CPU.
+def load_decoder(
+    path: Path,
+    *,
+    dtype: torch.dtype,
+    attn_implementation: str = "sdpa",
+    quantization: str = "none",
+    device: torch.device | None = None,
+) -> Any:
+    """Load a causal decoder from a local directory, in eval mode.
 
     Args:
         path: A model directory; nothing else is read and no code of it is run.
         dtype: Arithmetic of the weights.
         attn_implementation: ``sdpa`` or ``eager``.
+        quantization: ``none``, ``nf4`` or ``int8``.
+        device: Where quantised weights are made; others are loaded on the CPU.
 
     Returns:
         The transformers model. Its type is one of ``source.FAMILIES``.
 
     Raises:
         ModelSourceError: The directory is not a whole model of a family that runs here.
-        MissingDependencyError: transformers is not installed.
+        MissingDependencyError: transformers, or bitsandbytes where it is needed, is not installed.
     """
     inspect_source(path)
+    quantised = (
+        loading_arguments(quantization, dtype, device or torch.device("cpu"))
+        if quantization != "none"
+        else {}
+    )
     with quiet_transformers() as transformers:
         try:
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
@@ -70,6 +85,7 @@ def load_decoder(path: Path, *, dtype: torch.dtype, attn_implementation: str = "
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                **quantised,
             )
         # Its loaders raise whatever the file at fault makes them raise.
         except Exception as error:

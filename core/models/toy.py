@@ -151,6 +151,9 @@ class ToyBackend:
                 digest.update(parameter.detach().cpu().numpy().tobytes())
         return digest.hexdigest()
 
+    def gradient_check(self) -> None:
+        """Return None: a toy is never quantised."""
+
     @torch.no_grad()
     def load_trainable(self, tensors: Mapping[str, Tensor]) -> None:
         """Overwrite the trainable parameters in place.

@@ -126,6 +126,10 @@ class ModelSpec(Spec):
     """Attention kernel; null for the toy backend."""
     tokenizer: TokenizerSpec
     """The tokenizer that belongs to it."""
+    quantization: Literal["nf4", "int8"] | None = None
+    """Storage of the frozen weights; null is as they are."""
+    prepare_kbit_training: bool | None = None
+    """Whether what isn't quantised becomes float32; null where nothing is quantised."""
 
 
 class ToyFitSpec(Spec):

@@ -7,7 +7,7 @@ one of the checks here, on the first real batch and without moving a parameter.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -96,7 +96,8 @@ def check_canaries(
     Raises:
         CanaryError: A check failed; the message says which and what it suggests.
         AlignmentError: The targets belong to other trajectories or tokens.
-        BackendError: The targets cannot be read by this loss.
+        BackendError: The targets cannot be read by this loss, or gradients through quantised layers
+            are not those of their weights.
     """
     check_targets(scored, spec, teacher)
     examples = paired_examples(trajectories, scored)
@@ -123,6 +124,9 @@ def check_canaries(
         "parameters_without_gradient": sorted(name for name, norm in norms.items() if norm == 0.0),
         "frozen_digest": frozen,
     }
+    quantised = backend.gradient_check()
+    if quantised is not None:
+        found["quantised_gradients"] = asdict(quantised)
     _judge_gradient(found, _waiting_for_b(backend))
     if spec.nll_weight < 1.0:  # at 1 the objective has no teacher to be judged
         _judge_teacher(found)

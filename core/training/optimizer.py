@@ -1,33 +1,36 @@
 """AdamW over named parameters, with moments that leave and enter as plain tensors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from core.errors import BackendError, NumericsError
+from core.models.bitsandbytes_library import import_bitsandbytes
 from core.recipe.training_specs import OptimizerSpec
 
 
 @dataclass(frozen=True)
 class Moments:
-    """AdamW's memory, by parameter name; empty before the first step."""
+    """AdamW's memory; empty before the first step."""
 
     step: int
     """Steps that the moments have seen."""
-    exp_avg: Mapping[str, Tensor]
-    """Running mean of the gradient."""
-    exp_avg_sq: Mapping[str, Tensor]
-    """Running mean of its square."""
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    """By kind (``exp_avg`` and ``exp_avg_sq``; in 8 bits codes, code books and scales), then by
+    parameter name."""
 
 
-NO_MOMENTS = Moments(step=0, exp_avg={}, exp_avg_sq={})
+NO_MOMENTS = Moments(step=0, tensors={})
 
 
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019, https://arxiv.org/abs/1711.05101) with clipping.
+
+    ``adamw8bit`` keeps the moments of tensors of 4,096 values or more in 8 bits, in blocks with a
+    scale each (Dettmers et al. 2021, https://arxiv.org/abs/2110.02861).
 
     Args:
         parameters: What is trained, by name.
@@ -35,17 +38,14 @@ class Optimizer:
         moments: Memory to continue from; it is copied.
 
     Raises:
-        BackendError: It is not built, there is nothing to train, or the moments belong to other
-            parameters.
+        BackendError: There is nothing to train, or the moments belong to other parameters or to
+            another optimizer.
+        MissingDependencyError: 8-bit moments need bitsandbytes, which is not installed.
     """
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], spec: OptimizerSpec, moments: Moments
     ) -> None:
-        if spec.name != "adamw":
-            raise BackendError(
-                f"the optimizer {spec.name} is not built yet", "Use train.optimizer: adamw."
-            )
         if not parameters:
             raise BackendError(
                 "the model has 0 trainable parameters",
@@ -53,14 +53,8 @@ class Optimizer:
             )
         self._max_grad_norm = spec.max_grad_norm
         self._parameters = dict(parameters)
-        self._adamw = torch.optim.AdamW(
-            list(self._parameters.values()),
-            betas=spec.betas,
-            eps=spec.eps,
-            weight_decay=spec.weight_decay,
-            fused=True,
-        )
-        self._restore(moments)
+        self._adamw = build_adamw(self._parameters.values(), spec)
+        self._restore(moments, eight_bit=spec.name == "adamw8bit")
 
     def step(self, rate: float) -> float:
         """Clip the gradients and move the parameters once; gradients are cleared.
@@ -100,27 +94,51 @@ class Optimizer:
         steps = {int(entry["step"]) for entry in memory.values() if entry}
         if not steps:
             return NO_MOMENTS
-        return Moments(
-            step=steps.pop(),
-            exp_avg={name: entry["exp_avg"].clone() for name, entry in memory.items() if entry},
-            exp_avg_sq={
-                name: entry["exp_avg_sq"].clone() for name, entry in memory.items() if entry
-            },
-        )
+        tensors: dict[str, dict[str, Tensor]] = {}
+        for name, entry in memory.items():
+            for kind, value in (entry or {}).items():
+                if kind != "step" and isinstance(value, Tensor):
+                    tensors.setdefault(kind, {})[name] = value.clone()
+        return Moments(step=steps.pop(), tensors=tensors)
 
-    def _restore(self, moments: Moments) -> None:
+    def _restore(self, moments: Moments, *, eight_bit: bool) -> None:
         if moments.step == 0:
             return
         names = set(self._parameters)
-        if set(moments.exp_avg) != names or set(moments.exp_avg_sq) != names:
-            differing = sorted(names ^ set(moments.exp_avg) | names ^ set(moments.exp_avg_sq))
+        known = {name for by_name in moments.tensors.values() for name in by_name}
+        if known != names:
             raise BackendError(
-                f"the optimizer moments are of other parameters: {differing[0]!r}",
+                f"the optimizer moments are of other parameters: {min(known ^ names)!r}",
                 "Continue from a state that this model wrote.",
             )
+        if ("state1" in moments.tensors) != eight_bit:
+            raise BackendError(
+                "the optimizer moments were written by another train.optimizer",
+                "Continue with the optimizer of that run, or start from weights only.",
+            )
         for name, parameter in self._parameters.items():
+            # torch counts steps in a tensor, bitsandbytes in an integer.
+            step = torch.tensor(float(moments.step), device=parameter.device)
             self._adamw.state[parameter] = {
-                "step": torch.tensor(float(moments.step), device=parameter.device),
-                "exp_avg": moments.exp_avg[name].to(parameter).clone(),
-                "exp_avg_sq": moments.exp_avg_sq[name].to(parameter).clone(),
+                "step": moments.step if eight_bit else step,
+                **{
+                    kind: by_name[name].to(parameter.device, copy=True)
+                    for kind, by_name in moments.tensors.items()
+                    if name in by_name
+                },
             }
+
+
+def build_adamw(parameters: Iterable[nn.Parameter], spec: OptimizerSpec) -> torch.optim.Optimizer:
+    """Return torch's AdamW, or that of bitsandbytes with 8-bit moments.
+
+    Raises:
+        MissingDependencyError: bitsandbytes is needed and not installed.
+    """
+    settings = {"betas": spec.betas, "eps": spec.eps, "weight_decay": spec.weight_decay}
+    if spec.name == "adamw":
+        return torch.optim.AdamW(list(parameters), fused=True, **settings)
+    import_bitsandbytes("train.optimizer: adamw8bit", "set train.optimizer: adamw")
+    from bitsandbytes.optim import AdamW8bit
+
+    return AdamW8bit(list(parameters), **settings)

@@ -66,8 +66,11 @@ class StudentState:
         Raises:
             StoreError: A file cannot be written.
         """
-        moments = {f"exp_avg.{name}": t for name, t in self.moments.exp_avg.items()}
-        moments |= {f"exp_avg_sq.{name}": t for name, t in self.moments.exp_avg_sq.items()}
+        moments = {
+            f"{kind}.{name}": tensor
+            for kind, by_name in self.moments.tensors.items()
+            for name, tensor in by_name.items()
+        }
         document = {
             "kind": KIND,
             "schema_version": SCHEMA_VERSION,
@@ -105,11 +108,7 @@ def load_state(directory: Path) -> StudentState:
         raise damaged(directory / TRAINABLE, "its tensors are not those of state.json")
     return StudentState(
         tensors=tensors,
-        moments=Moments(
-            step=document["moments_step"],
-            exp_avg=_below("exp_avg.", moments),
-            exp_avg_sq=_below("exp_avg_sq.", moments),
-        ),
+        moments=Moments(step=document["moments_step"], tensors=_by_kind(moments)),
         counters=Counters(**document["counters"]),
     )
 
@@ -133,9 +132,9 @@ def _describe(directory: Path) -> dict[str, Any]:
     return document
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+def _by_kind(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    found: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition(".")
+        found.setdefault(kind, {})[name] = tensor
+    return found

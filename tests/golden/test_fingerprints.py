@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from core.artifacts.key import canonical_json
-from core.recipe import steps
+from core.recipe import model_steps, steps
 from core.recipe.keys import sections_of
 from core.recipe.loading import load_recipe
 from core.recipe.specs import LoraSpec, Spec, ToySizeSpec
@@ -30,8 +30,8 @@ def fingerprints(path: str) -> dict[str, str]:
         "prepare_splits eval": steps.split_spec(recipe, "eval"),
         "prepare_splits test": steps.split_spec(recipe, "test"),
         "collect_oracle_traces": steps.traces_spec(recipe),
-        "prepare_teacher": steps.teacher_spec(recipe),
-        "initialize_student": steps.student_spec(recipe),
+        "prepare_teacher": model_steps.teacher_spec(recipe),
+        "initialize_student": model_steps.student_spec(recipe),
         "cold_start": steps.cold_start_spec(recipe),
         "sample_rollouts": steps.rollout_spec(recipe, CYCLE),
         "score_rollouts": steps.score_spec(recipe),

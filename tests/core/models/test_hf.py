@@ -9,7 +9,7 @@ from torch import nn
 
 from core.errors import BackendError, ModelSourceError
 from core.models.backend import Backend
-from core.models.hf import HFBackend, cache_argument
+from core.models.hf import HFBackend
 from core.recipe.schema.adapters import Lora
 
 ROWS, WIDTH = 16, 24
@@ -166,17 +166,6 @@ def test_a_copied_row_continues_as_its_source(tiny_llama):
     after = backend.step(torch.full((ROWS, 1), 8), torch.full((ROWS, 1), 6), copy)
     expected = backend.step(torch.full((ROWS, 1), 8), torch.full((ROWS, 1), 6), source)[3]
     assert torch.equal(after[0], expected)
-
-
-def test_the_cache_has_two_names():
-    class Old(nn.Module):
-        def forward(self, past_key_values): ...
-
-    class New(nn.Module):
-        def forward(self, cache): ...
-
-    assert cache_argument(Old()) == "past_key_values"
-    assert cache_argument(New()) == "cache"
 
 
 def test_a_teacher_trains_nothing(tiny_llama):

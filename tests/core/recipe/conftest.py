@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from core.errors import RecipeError
-from core.recipe import steps
+from core.recipe import model_steps, steps
 from core.recipe.document import Document
 from core.recipe.loading import Loaded, load_text
 from core.recipe.overrides import apply_overrides, move_execution_keys
@@ -36,8 +36,8 @@ def _specs(recipe: Recipe) -> dict[str, object]:
         "splits": steps.split_spec(recipe, "train"),
         "held_out": steps.split_spec(recipe, recipe.eval.split),
         "traces": steps.traces_spec(recipe),
-        "teacher": steps.teacher_spec(recipe),
-        "student": steps.student_spec(recipe),
+        "teacher": model_steps.teacher_spec(recipe),
+        "student": model_steps.student_spec(recipe),
         "cold_start": steps.cold_start_spec(recipe),
         "rollout": steps.rollout_spec(recipe, 1),
         "score": steps.score_spec(recipe),

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from core.errors import RecipeError
 from core.recipe.loading import from_yaml, load, load_recipe, load_text, to_yaml
-from core.recipe.steps import cold_start_spec, teacher_spec
+from core.recipe.model_steps import teacher_spec
+from core.recipe.steps import cold_start_spec
 
 RECIPES = sorted(Path("recipes").rglob("*.yaml"))
 

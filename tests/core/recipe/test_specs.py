@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from core.recipe import steps
+from core.recipe import model_steps, steps
 from core.recipe.keys import recipe_keys
 from core.recipe.loading import load_text
 from core.recipe.schema.loss import Divergence
@@ -20,6 +20,7 @@ TOP_K = (
     "loss.scale_by_temperature_squared=false",
     TOKEN_MEAN,
 )
+NF4 = (*HF, "models.student.quantization=nf4", "models.teacher.quantization=nf4")
 EVALUATION = {"evaluation"}
 SPLITS = {"splits", "held_out"}
 ROLLOUT = {"rollout", "evaluation"}
@@ -35,6 +36,8 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.student.model_id": (HF, "x", {"traces", "student"}),
     "models.student.revision": (HF, "x", {"traces", "student"}),
     "models.student.dtype": (HF, "bfloat16", {"student"}),
+    "models.student.quantization": (HF, "nf4", {"student"}),
+    "models.student.prepare_kbit_training": (NF4, "false", {"student"}),
     "models.student.attn_implementation": (HF, "eager", {"student"}),
     "models.student.toy.hidden_size": ((), "32", {"student"}),
     "models.student.toy.num_layers": ((), "3", {"student"}),
@@ -49,6 +52,8 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.teacher.model_id": (HF, "x", {"teacher"}),
     "models.teacher.revision": (HF, "x", {"teacher"}),
     "models.teacher.dtype": (HF, "bfloat16", {"teacher"}),
+    "models.teacher.quantization": (HF, "nf4", {"teacher"}),
+    "models.teacher.prepare_kbit_training": (NF4, "false", {"teacher"}),
     "models.teacher.attn_implementation": (HF, "eager", {"teacher"}),
     "models.teacher.toy.hidden_size": ((), "32", {"teacher"}),
     "models.teacher.toy.num_layers": ((), "3", {"teacher"}),
@@ -114,6 +119,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "train.max_grad_norm": (COLD, "0.5", TRAINING),
     "train.warmup_steps": ((), "1", UPDATE),
     "train.lr_schedule": ((), "cosine", UPDATE),
+    "train.optimizer": (COLD, "adamw8bit", TRAINING),
     "train.adam_beta1": (COLD, "0.5", TRAINING),
     "train.adam_beta2": (COLD, "0.5", TRAINING),
     "train.adam_eps": (COLD, "1e-6", TRAINING),
@@ -133,8 +139,6 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
 IN_NO_SPEC = {
     "schema_version": "a version of the keys",
     "run.deterministic": "deterministic kernels are always asked for",
-    "models.student.prepare_kbit_training": "quantisation is not built",
-    "models.teacher.prepare_kbit_training": "quantisation is not built",
     "environment.name": "one environment is built",
     "loss.clip_ratio": "the lower and the upper half width have their own keys",
     "loss.policy_loss_mode": "has one value",
@@ -188,8 +192,8 @@ def test_teachers_mode_is_no_part_of_its_weights(accepted, changed):
 def test_specs_survive_strict_json(accepted, overrides):
     recipe = accepted(*overrides, "environment.params.prompt_style=compact").recipe
     built = [
-        *(make(recipe) for make in (steps.traces_spec, steps.teacher_spec)),
-        *(make(recipe) for make in (steps.student_spec, steps.score_spec, steps.report_spec)),
+        *(make(recipe) for make in (steps.traces_spec, model_steps.teacher_spec)),
+        *(make(recipe) for make in (model_steps.student_spec, steps.score_spec, steps.report_spec)),
         *(make(recipe) for make in (steps.cold_start_spec, steps.evaluation_spec)),
         *(make(recipe, 3) for make in (steps.rollout_spec, steps.update_spec)),
     ]

@@ -52,16 +52,6 @@ def test_supervised_run_is_one_cold_start(accepted):
     assert (cold.cycles, cold.schedule.total_steps, cold.carries_optimizer) == (7, 7, True)
 
 
-def test_a_disabled_adapter_trains_every_weight_and_forgets_its_other_settings(accepted):
-    off = (*HF, "models.student.lora.enabled=false")
-    plain, ranked = accepted(*off).recipe, accepted(*off, "models.student.lora.r=4").recipe
-    trained = steps.student_spec(plain).lora
-    assert trained is not None
-    assert not trained.enabled
-    assert steps.student_spec(ranked) == steps.student_spec(plain)
-    assert steps.student_spec(accepted().recipe).lora is None
-
-
 def test_no_cold_start_unless_asked_for(accepted):
     assert steps.cold_start_spec(accepted().recipe) is None
 

@@ -26,7 +26,7 @@ def test_broken_rules_are_reported_together(refused):
 
 REFUSED = [
     ("run", {"mode": "offline_kd"}, "run.mode"),
-    ("train", {"optimizer": "adamw8bit"}, "train.optimizer"),
+    ("train", {"max_wall_seconds": 5.0}, "train.max_wall_seconds"),
     ("train", {"max_selected_training_tokens": 5}, "train.max_selected_training_tokens"),
     ("train", {"rollouts_per_cycle": 9}, "train.rollouts_per_cycle"),
     ("train", {"cycles": -1}, "train.cycles"),

@@ -4,7 +4,7 @@ import torch
 from core.errors import StoreError
 from core.models.building import Placement
 from core.models.roles import RESIDENTS
-from core.recipe import steps
+from core.recipe import model_steps
 from core.recipe.loading import load_text
 from core.training.opening import MODEL, open_model, open_weights, read_model, write_model
 from core.training.state import StudentState, initial_state
@@ -26,7 +26,7 @@ def _no_resident_stays():
 
 
 def spec(seed=1):
-    return steps.student_spec(load_text(RECIPE, [f"run.seed={seed}"]).recipe)
+    return model_steps.student_spec(load_text(RECIPE, [f"run.seed={seed}"]).recipe)
 
 
 def stored(directory, *, shift=0.0):

@@ -225,8 +225,8 @@ def test_a_run_that_was_cut_ends_in_the_same_bits(
 
     assert resumed.digest() == state.digest()
     assert resumed.counters == state.counters
-    for name, moment in state.moments.exp_avg_sq.items():
-        assert torch.equal(resumed.moments.exp_avg_sq[name], moment)
+    for name, moment in state.moments.tensors["exp_avg_sq"].items():
+        assert torch.equal(resumed.moments.tensors["exp_avg_sq"][name], moment)
     assert (state.counters.cycle, state.moments.step, state.counters.selected_tokens_spent) == (
         4, 4, 64,
     )  # fmt: skip

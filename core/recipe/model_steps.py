@@ -1,0 +1,73 @@
+"""What the steps that make models need to know of a recipe: specs of weights and tokenizers."""
+
+from core.recipe.recipe import Recipe
+from core.recipe.schema.adapters import Lora
+from core.recipe.schema.models import Model
+from core.recipe.specs import (
+    LoraSpec,
+    ModelSpec,
+    StudentSpec,
+    TeacherSpec,
+    TokenizerSpec,
+    ToyFitSpec,
+    ToySizeSpec,
+)
+
+TOY_FIT_BETAS = (0.9, 0.95)
+
+
+def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
+    """Return the tokenizer of one model; the toy backend has a single one."""
+    if recipe.models.backend == "toy":
+        return TokenizerSpec(backend="toy", tokenizer_id=None, revision=None)
+    return TokenizerSpec(
+        backend="hf",
+        tokenizer_id=model.tokenizer_id or model.model_id,
+        revision=model.tokenizer_revision or model.revision,
+    )
+
+
+def model_spec(recipe: Recipe, model: Model) -> ModelSpec:
+    """Return the weights and arithmetic of one model."""
+    toy = recipe.models.backend == "toy"
+    storage = None if model.quantization == "none" else model.quantization
+    return ModelSpec(
+        backend=recipe.models.backend,
+        toy=ToySizeSpec(**model.toy.model_dump()) if toy else None,
+        model_id=None if toy else model.model_id,
+        revision=None if toy else model.revision,
+        dtype=model.dtype,
+        attn_implementation=None if toy else model.attn_implementation,
+        tokenizer=tokenizer_spec(recipe, model),
+        quantization=storage,
+        prepare_kbit_training=model.prepare_kbit_training if storage else None,
+    )
+
+
+def teacher_spec(recipe: Recipe) -> TeacherSpec:
+    """Return what the teacher's weights depend on, besides the traces it is fitted on."""
+    teacher = recipe.models.teacher
+    fit = ToyFitSpec(
+        seed=teacher.toy_teacher_seed,
+        steps=teacher.toy_pretrain_steps,
+        learning_rate=teacher.toy_pretrain_lr,
+        batch_size=teacher.toy_pretrain_batch_size or recipe.train.gradient_accumulation_steps,
+        betas=TOY_FIT_BETAS,
+    )
+    toy = recipe.models.backend == "toy"
+    return TeacherSpec(model=model_spec(recipe, teacher), fit=fit if toy else None)
+
+
+def student_spec(recipe: Recipe) -> StudentSpec:
+    """Return what the untrained student depends on.
+
+    A disabled adapter means that every weight is trained, and then its other settings mean nothing.
+    """
+    lora = recipe.models.student.lora
+    pretrained = recipe.models.backend == "hf"
+    trained = lora if lora.enabled else Lora(enabled=False)
+    return StudentSpec(
+        model=model_spec(recipe, recipe.models.student),
+        lora=LoraSpec(**trained.model_dump()) if pretrained else None,
+        seed=recipe.run.seed,
+    )

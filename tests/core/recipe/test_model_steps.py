@@ -1,0 +1,20 @@
+from core.recipe import model_steps
+
+HF = ("models.backend=hf",)
+
+
+def test_an_arithmetic_that_is_not_quantised_forgets_the_settings_of_one_that_is(accepted):
+    plain, changed = accepted(*HF), accepted(*HF, "models.student.prepare_kbit_training=false")
+    spec = model_steps.student_spec(plain.recipe)
+    assert spec == model_steps.student_spec(changed.recipe)
+    assert (spec.model.quantization, spec.model.prepare_kbit_training) == (None, None)
+
+
+def test_a_disabled_adapter_trains_every_weight_and_forgets_its_other_settings(accepted):
+    off = (*HF, "models.student.lora.enabled=false")
+    plain, ranked = accepted(*off).recipe, accepted(*off, "models.student.lora.r=4").recipe
+    trained = model_steps.student_spec(plain).lora
+    assert trained is not None
+    assert not trained.enabled
+    assert model_steps.student_spec(ranked) == model_steps.student_spec(plain)
+    assert model_steps.student_spec(accepted().recipe).lora is None
