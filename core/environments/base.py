@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal, get_args
 
 from core.environments.prompts import render_system_prompt
+from core.environments.protocol import LENIENT, MOST_CALLS, Grammar
 from core.errors import InputError
 
 Difficulty = Literal["easy", "medium", "hard"]
@@ -16,7 +17,8 @@ SPLIT_OFFSETS: dict[Split, int] = {"train": 0, "eval": 1_000_000, "test": 2_000_
 """First task index of each split, in the order in which splits are made."""
 
 PromptStyle = Literal["full", "compact"]
-Version = Literal["v1", "v2"]
+ProtocolVersion = Literal["v1", "v2", "v3"]
+VerifierVersion = Literal["v1", "v2"]
 
 
 class FailureCategory(StrEnum):
@@ -76,6 +78,23 @@ class StepResult:
 
 
 @dataclass(frozen=True)
+class ToolLimits:
+    """What one call of a tool may cost.
+
+    Attributes:
+        seconds: Time that a slow world has for the call; nothing interrupts a world that is not
+            declared slow.
+        characters: Length of its result and of its error; what exceeds it is cut.
+        touches_state: Whether a call that is still running may change the world. If so, a call
+            that runs out of time ends its episode, because nobody knows the world's state.
+    """
+
+    seconds: float = 30.0
+    characters: int = 16_384
+    touches_state: bool = True
+
+
+@dataclass(frozen=True)
 class VerificationResult:
     """Verdict on a final answer."""
 
@@ -102,8 +121,11 @@ class Environment(ABC):
 
     Args:
         prompt_style: ``full`` explains tools and protocol at length, ``compact`` in few tokens.
-        protocol_version: Version of the prompt's examples and, by default, of the verifier.
-        verifier_version: Overrides the version of the verifier alone.
+        protocol_version: Version of the turn grammar and of the prompt's examples; ``v1`` and
+            ``v2`` share the lenient grammar, ``v3`` is strict.
+        verifier_version: Version of the verifier; that of the protocol by default, ``v2`` for
+            ``v3``.
+        max_calls_per_turn: Tool calls that one turn may hold; more than 1 needs ``v3``.
 
     Raises:
         InputError: A parameter has none of its values.
@@ -113,19 +135,28 @@ class Environment(ABC):
     judges_policy: ClassVar[bool] = False
     """Whether its trajectories carry ``policy_gate_qualified``, which a verifier-gated selector
     reads."""
+    slow: ClassVar[bool] = False
+    """Whether its methods may take long or hang. They then run in a thread of their own, within
+    ``tool_limits``, while other episodes go on."""
+    grammar: Grammar = LENIENT
+    """What a turn may be."""
 
     def __init__(
         self,
         prompt_style: PromptStyle = "full",
-        protocol_version: Version = "v1",
-        verifier_version: Version | None = None,
+        protocol_version: ProtocolVersion = "v1",
+        verifier_version: VerifierVersion | None = None,
+        max_calls_per_turn: int = 1,
     ) -> None:
-        self.prompt_style: PromptStyle = prompt_style
-        self.protocol_version: Version = protocol_version
-        self.verifier_version: Version = verifier_version or protocol_version
         _check_choice("prompt_style", prompt_style, get_args(PromptStyle))
-        _check_choice("protocol_version", protocol_version, get_args(Version))
-        _check_choice("verifier_version", self.verifier_version, get_args(Version))
+        _check_choice("protocol_version", protocol_version, get_args(ProtocolVersion))
+        own = "v1" if protocol_version == "v1" else "v2"
+        self.prompt_style: PromptStyle = prompt_style
+        self.protocol_version: ProtocolVersion = protocol_version
+        self.verifier_version: VerifierVersion = verifier_version or own
+        _check_choice("verifier_version", self.verifier_version, get_args(VerifierVersion))
+        _check_calls(max_calls_per_turn, protocol_version)
+        self.grammar = Grammar(strict=protocol_version == "v3", max_calls=max_calls_per_turn)
 
     @abstractmethod
     def generate_task(self, index: int, *, seed: int, difficulty: Difficulty, split: Split) -> Task:
@@ -150,6 +181,11 @@ class Environment(ABC):
     @abstractmethod
     def oracle_actions(self, task: Task) -> list[OracleAction]:
         """Return the actions that solve ``task``, ending in an ``OracleFinal``."""
+
+    def tool_limits(self, tool: str) -> ToolLimits:
+        """Return what one call of ``tool`` may cost; ``reset`` and ``verify`` are asked for too."""
+        del tool
+        return ToolLimits()
 
     def privileged_context(self, task: Task) -> str | None:
         """Return what only a teacher may read, or None if this world has no such thing."""
@@ -224,3 +260,13 @@ def _fresh_tasks(
 def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InputError(f"{key} is {value!r}", f"Choose one of {', '.join(choices)}.")
+
+
+def _check_calls(max_calls: object, protocol_version: ProtocolVersion) -> None:
+    if type(max_calls) is not int or not 1 <= max_calls <= MOST_CALLS:
+        raise InputError(f"max_calls_per_turn is {max_calls!r}", f"Give 1 to {MOST_CALLS}.")
+    if max_calls > 1 and protocol_version != "v3":
+        raise InputError(
+            f"max_calls_per_turn is {max_calls} in protocol_version {protocol_version!r}",
+            "Several calls per turn need protocol_version v3.",
+        )

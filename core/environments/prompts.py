@@ -26,32 +26,40 @@ and read its answer between {RESULT_OPEN} and {RESULT_CLOSE} in the next message
 When you know the answer, write
 {{final}}
 
-A block holds one call or one answer, a call is one JSON object, and nothing follows the block."""
+A block holds one call or one answer, a call is one JSON object, and {{end}}."""
+
+_ONE = "nothing follows the block"
+_SEVERAL = (
+    "a turn may hold up to {number} calls, block after block, with nothing between or after them.\n"
+    "They run in that order, and their results come together, each with the id of its call"
+)
 
 
 def render_system_prompt(environment: "Environment") -> str:
     """Return the system prompt of an environment, in its prompt style and protocol version.
 
-    Version v1 shows the two blocks with placeholders; v2 shows a call of the first tool and a final
-    answer that could really occur.
+    Version v1 shows the two blocks with placeholders; the others show a call of the first tool and
+    a final answer that could really occur.
     """
-    specs = environment.tool_specs()
+    specs, number = environment.tool_specs(), environment.grammar.max_calls
     if environment.prompt_style == "compact":
-        return _compact(specs)
+        return _compact(specs, number)
     if environment.protocol_version == "v1":
         call = f'{CALL_OPEN}\n{{"arguments": {{...}}, "name": "..."}}\n{CALL_CLOSE}'
         final = f"{FINAL_OPEN}\n...\n{FINAL_CLOSE}"
     else:
         call = render_tool_call(specs[0]["name"], _example_arguments(specs[0]["parameters"]))
         final = render_final(environment.final_answer_example())
-    rules = _RULES.format(call=call, final=final)
+    end = _ONE if number == 1 else _SEVERAL.format(number=number)
+    rules = _RULES.format(call=call, final=final, end=end)
     return "\n\n".join([rules, "Tools:\n" + "\n".join(map(_describe, specs))])
 
 
-def _compact(specs: list[dict[str, Any]]) -> str:
+def _compact(specs: list[dict[str, Any]], number: int) -> str:
     signatures = ", ".join(f"{spec['name']}({', '.join(_properties(spec))})" for spec in specs)
     call = f'{CALL_OPEN}{{"arguments": {{}}, "name": ""}}{CALL_CLOSE}'
-    return f"Tools: {signatures}\n{call} or {FINAL_OPEN}answer{FINAL_CLOSE}"
+    calls = call if number == 1 else f"up to {number} {call}"
+    return f"Tools: {signatures}\n{calls} or {FINAL_OPEN}answer{FINAL_CLOSE}"
 
 
 def _properties(spec: dict[str, Any]) -> dict[str, Any]:

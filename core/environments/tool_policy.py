@@ -153,7 +153,7 @@ class ToolPolicy(ToolWorld):
     def step(self, call: ToolCall) -> StepResult:
         """Act; a forbidden call is remembered to the end of the episode."""
         result = super().step(call)
-        if result.failure_category is FailureCategory.UNKNOWN_TOOL:
+        if result.failure_category is not None:
             self._violated = True
         facts = {"executed": result.ok, "policy_violation": result.failure_category is not None}
         return replace(result, metadata=facts)

@@ -15,6 +15,9 @@ from core.environments.base import (
 )
 from core.errors import InvalidToolCallError, ToolEnvironmentError
 
+UNKNOWN_ARGUMENT = "UNKNOWN_ARGUMENT"
+"""Error code of an argument that a tool's spec does not name."""
+
 Tool = Callable[[Mapping[str, Any]], str]
 """Arguments to result; refuses with ``ToolEnvironmentError``."""
 
@@ -108,13 +111,20 @@ class ToolWorld(Environment):
         return Observation(task.prompt, self.state_id)
 
     def step(self, call: ToolCall) -> StepResult:
-        """Run one call; every call is counted."""
+        """Run one call; every call is counted.
+
+        Under protocol version v3 an argument that the tool's spec does not name is refused.
+        """
         self._steps += 1
         tool = self.tools().get(call.name)
         if tool is None:
             error = f"there is no tool {call.name[:40]!r}; the tools are {', '.join(self.tools())}"
             code = self.unknown_tool_code
             return self.refusal(FailureCategory.UNKNOWN_TOOL, error, error_code=code)
+        if self.grammar.strict and (unknown := self._unknown_argument(call)) is not None:
+            error = f"{call.name} has no argument {unknown[:40]!r}"
+            category = FailureCategory.INVALID_TOOL_CALL
+            return self.refusal(category, error, error_code=UNKNOWN_ARGUMENT)
         try:
             return StepResult(ok=True, state_id=self.state_id, result=tool(call.arguments))
         except CodedRefusalError as error:
@@ -123,6 +133,13 @@ class ToolWorld(Environment):
             return self.refusal(FailureCategory.INVALID_TOOL_CALL, describe(error))
         except ToolEnvironmentError as error:
             return self.refusal(FailureCategory.TOOL_ERROR, describe(error))
+
+    def _unknown_argument(self, call: ToolCall) -> str | None:
+        for spec in self.tool_specs():
+            if spec["name"] == call.name:
+                known = spec["parameters"].get("properties", {})
+                return next((name for name in call.arguments if name not in known), None)
+        return None
 
     def refusal(self, category: FailureCategory | None, error: str, **facts: Any) -> StepResult:
         """Return the result of a call that was refused."""

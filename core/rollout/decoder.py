@@ -7,7 +7,7 @@ and nothing sampled is re-tokenised.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -69,7 +69,7 @@ class Decoder:
         shape: Sizes of the engine's steps.
         sampling: How tokens are drawn.
         slots: Episodes that may be in progress, at most ``shape.rows``.
-        stop_texts: Texts that end a turn.
+        stop_texts: Texts that end a turn, or how often each must be complete to do so.
         max_new_tokens: Most tokens of any turn.
     """
 
@@ -80,7 +80,7 @@ class Decoder:
         sampling: SamplingSpec,
         *,
         slots: int,
-        stop_texts: Sequence[str],
+        stop_texts: Sequence[str] | Mapping[str, int],
         max_new_tokens: int,
     ) -> None:
         self._backend = backend
@@ -140,14 +140,19 @@ class Decoder:
         self._waiting[slot // self._shape.group].append(slot)
 
     @torch.inference_mode()
-    def advance(self) -> list[GeneratedTurn]:
+    def advance(self, is_due: Callable[[], bool] | None = None) -> list[GeneratedTurn]:
         """Run steps until at least one turn is finished; nothing where no row has a turn to do.
+
+        Args:
+            is_due: Asked before each step whether the caller has something else to do.
 
         Raises:
             NumericsError: The model's logits are not finite.
         """
         finished: list[GeneratedTurn] = []
         while not finished and (any(self._waiting) or any(self._sampling)):
+            if is_due is not None and is_due():
+                break
             self._start_ready()
             group = self._group_to_feed()
             if group is None:

@@ -1,34 +1,34 @@
 """One episode: turns of a model, calls of tools, and exactly one reason to end."""
 
-import json
 import logging
+import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.environments.base import (
     Environment,
     FailureCategory,
-    StepResult,
     Task,
-    ToolCall,
+    VerificationResult,
 )
 from core.environments.protocol import (
+    CALL_CLOSE,
     CALL_OPEN,
     FINAL_OPEN,
     ParsedTurn,
     parse_turn,
     render_tool_result,
 )
-from core.errors import OpdError
 from core.rollout.decoder import GeneratedTurn
+from core.rollout.exchange import Exchange, call_ids, say
 from core.rollout.limits import EpisodeLimits
+from core.rollout.world import World
 from core.trajectory.tokens import TokenCodec
 from core.trajectory.trajectory import (
     Counters,
     TerminationReason,
     ToolCallRecord,
-    ToolResultRecord,
     Trajectory,
     Turn,
     VerificationRecord,
@@ -47,6 +47,9 @@ class Episode:
     ``begin``, then ``take`` every generated turn, until ``reason`` is set. A tool or verifier that
     raises ends its episode with a reason and an observation of its own; it never ends the others.
 
+    A caller with other things to do gives the turn to ``receive`` instead, and asks ``advance``
+    for as long as the world of a slow environment is at work.
+
     Args:
         environment: The world; its own, for the length of the episode.
         task: What to solve.
@@ -54,6 +57,7 @@ class Episode:
         limits: When to stop.
         raise_defects: Raise what the environment raises, where a broken episode must not pass for
             data.
+        wake: Set whenever a slow environment has finished something.
     """
 
     def __init__(
@@ -64,12 +68,15 @@ class Episode:
         limits: EpisodeLimits,
         *,
         raise_defects: bool = False,
+        wake: threading.Event | None = None,
     ) -> None:
         self.task = task
         self.transcript = Transcript(codec)
         self.reason: TerminationReason | None = None
         """Why it ended; None while it goes on."""
         self._environment = environment
+        self._world = World(environment, wake or threading.Event())
+        self._pending: Callable[[], list[int] | None] | None = None
         self._codec = codec
         self._limits = limits
         self._raise_defects = raise_defects
@@ -95,15 +102,23 @@ class Episode:
         remaining = self._limits.max_total_tokens - len(self.transcript.token_ids)
         return min(self._limits.max_new_tokens_per_turn, remaining)
 
+    @property
+    def deadline(self) -> float:
+        """Instant of ``time.monotonic`` at which the world's present work is given up."""
+        return self._world.deadline
+
     def begin(self) -> list[int]:
         """Reset the environment and return the prompt. The episode may end with it."""
+        limits = self._environment.tool_limits("reset")
+        self._world.start(lambda: self._environment.reset(self.task), limits)
         try:
-            observation = self._environment.reset(self.task)
-        except Exception as error:
+            observation = self._world.join().result()
+            text, state_id = str(observation.text), str(observation.state_id)
+        except (Exception, SystemExit) as error:
             self._end_by_defect(error)
             return self.transcript.start(self._environment.system_prompt(), self.task.prompt)
-        self._metadata["initial_observation_state_id"] = observation.state_id
-        token_ids = self.transcript.start(self._environment.system_prompt(), observation.text)
+        self._metadata["initial_observation_state_id"] = state_id
+        token_ids = self.transcript.start(self._environment.system_prompt(), text)
         self._open_turn()
         return token_ids
 
@@ -113,24 +128,53 @@ class Episode:
         Returns:
             Ids of the observation; of no use once ``reason`` is set.
         """
+        token_ids = self.receive(turn)
+        while token_ids is None:
+            self._world.join()
+            token_ids = self.advance()
+        return token_ids
+
+    def receive(self, turn: GeneratedTurn) -> list[int] | None:
+        """Record a generated turn and begin to act on it.
+
+        Returns:
+            What ``take`` returns, or None while the world is at work.
+        """
+        grammar = self._environment.grammar
         text = turn_text(self._codec, turn.token_ids)
-        parsed = parse_turn(text)
-        call_id = f"c{self.turn}" if parsed.kind == "tool_call" else None
+        parsed = parse_turn(text, grammar)
         self.transcript.add_generated(
             turn.token_ids,
             parsed,
             logprobs=turn.logprobs or None,
             kept_mass=turn.kept_mass,
-            tool_call_id=call_id,
+            tool_call_ids=call_ids(self.turn, len(parsed.calls), grammar.max_calls),
         )
         self._events["assistant_turns"] += 1
-        self._events["emitted_tool_calls"] += CALL_OPEN in text
+        self._events["emitted_tool_calls"] += min(text.count(CALL_OPEN), grammar.max_calls)
         self._events["final_answers_emitted"] += FINAL_OPEN in text
-        if parsed.kind == "final":
-            return self._answer(parsed.final_answer or "")
         if parsed.kind == "parse_error":
-            return self._refuse(parsed, closed=turn.stop == "eos")
-        return self._call(ToolCall(parsed.tool_name or "", parsed.arguments or {}))
+            # Where several calls are permitted the model closes every turn itself.
+            spoke = grammar.max_calls > 1 and CALL_CLOSE in text
+            return self._refuse(parsed, closed=turn.stop == "eos" and not spoke)
+        if parsed.kind == "final":
+            self._pending = self._answer(parsed.final_answer or "")
+        else:
+            self._pending = self._call(parsed)
+        return self.advance()
+
+    def advance(self) -> list[int] | None:
+        """Go on with a turn whose world was at work; returns what ``receive`` returns."""
+        if self._pending is None:
+            return []
+        token_ids = self._pending()
+        if token_ids is not None:
+            self._pending = None
+        return token_ids
+
+    def close(self) -> None:
+        """Let go of the environment's thread, where it has one."""
+        self._world.close()
 
     def build(self, metadata: Mapping[str, Any], **facts: Any) -> Trajectory:
         """Return the finished episode.
@@ -157,15 +201,26 @@ class Episode:
         elif self.budget <= 0:
             self.reason = TerminationReason.MAX_TOKENS
 
-    def _answer(self, answer: str) -> list[int]:
+    def _answer(self, answer: str) -> Callable[[], list[int] | None]:
         self._turns.append(Turn(turn_id=self.turn - 1, is_final=True))
-        try:
-            verdict = self._environment.verify(answer)
-        except Exception as error:
-            defect = {"predicted": answer, "failure_category": FailureCategory.TOOL_ERROR}
-            self._verification = self._verification.model_copy(update=defect)
-            self._end_by_defect(error)
+        limits = self._environment.tool_limits("verify")
+        self._world.start(lambda: self._environment.verify(answer), limits)
+
+        def settle() -> list[int] | None:
+            attempt = self._world.poll()
+            if attempt is None:
+                return None
+            try:
+                self._judge(attempt.result())
+            except (Exception, SystemExit) as error:
+                defect = {"predicted": answer, "failure_category": FailureCategory.TOOL_ERROR}
+                self._verification = self._verification.model_copy(update=defect)
+                self._end_by_defect(error)
             return []
+
+        return settle
+
+    def _judge(self, verdict: VerificationResult) -> None:
         self._verification = VerificationRecord(
             solved=verdict.solved,
             reward=verdict.reward,
@@ -178,7 +233,6 @@ class Episode:
         self._events["final_answers_verified"] += 1
         self._events["final_answers_format_valid"] += not malformed
         self.reason = TerminationReason.FINAL_ANSWER
-        return []
 
     def _refuse(self, parsed: ParsedTurn, *, closed: bool) -> list[int]:
         """Tell the model that its turn cannot be read, unless it has closed it or failed too often.
@@ -193,85 +247,51 @@ class Episode:
         record = ToolCallRecord(
             call_id=f"c{self.turn - 1}", name=UNPARSED, valid=False, parse_error=error
         )
-        self._turns.append(Turn(turn_id=self.turn - 1, tool_call=record))
+        self._turns.append(Turn(turn_id=self.turn - 1, tool_calls=[record]))
         if closed:
             self.reason = TerminationReason.EOS_WITHOUT_FINAL
             return []
         if self._events["parse_errors"] >= max(self._limits.max_parse_errors, 1):
             self.reason = TerminationReason.PARSE_ERROR_LIMIT
             return []
-        token_ids = self.transcript.add_observation(render_tool_result(ok=False, error=error))
+        text = render_tool_result(ok=False, error=error, code=parsed.error_code)
+        token_ids = self.transcript.add_observation(text)
         self._open_turn()
         return token_ids
 
-    def _call(self, call: ToolCall) -> list[int]:
-        self._events["parsed_tool_calls"] += 1
-        signature = json.dumps([call.name, call.arguments], sort_keys=True)
-        self._calls[signature] += 1
-        if self._calls[signature] > self._limits.max_repeated_calls:
-            self._events["repeated_call_terminations"] += 1
-            self.reason = TerminationReason.REPEATED_CALL_LIMIT
-            times = self._limits.max_repeated_calls
-            error = f"this call was made more than {times} times; the episode is over"
-            return self._observe(call, StepResult(ok=False, state_id="", error=error))
-        try:
-            result = self._environment.step(call)
-        except Exception as error:
-            message = self._end_by_defect(error)
-            result = StepResult(ok=False, state_id="", error=f"the tool broke: {message}")
-            self._events["tool_execution_errors"] += 1
-            return self._observe(call, result)
-        self._count(result)
-        token_ids = self._observe(call, result)
-        self._open_turn()
-        return token_ids
-
-    def _count(self, result: StepResult) -> None:
-        unknown = result.failure_category is FailureCategory.UNKNOWN_TOOL
-        self._events["tool_execution_successes"] += result.ok
-        self._events["tool_execution_errors"] += not result.ok
-        self._events["invalid_tool_calls"] += not result.ok
-        self._events["unknown_tool_calls"] += not result.ok and unknown
-
-    def _observe(self, call: ToolCall, result: StepResult) -> list[int]:
-        """Record a call and its result, and return the result as the model reads it."""
-        turn_id, call_id = self.turn - 1, f"c{self.turn - 1}"
-        outcome = ToolResultRecord(
-            call_id=call_id,
-            ok=result.ok,
-            result=result.result,
-            error=result.error,
-            error_code=result.error_code,
-            retryable=result.retryable,
-            intervention=result.intervention,
-            env_state_id=result.state_id or None,
-            metadata=dict(result.metadata),
-        )
-        request = ToolCallRecord(call_id=call_id, name=call.name, arguments=dict(call.arguments))
-        self._turns.append(Turn(turn_id=turn_id, tool_call=request, tool_result=outcome))
-        text = render_tool_result(
-            result.ok,
-            result.result,
-            result.error,
-            code=result.error_code,
-            retryable=result.retryable,
-            intervention=result.intervention,
-            metadata=result.metadata,
-        )
-        return self.transcript.add_observation(
-            text,
-            tool_name=call.name,
-            tool_call_id=call_id,
-            env_state_id=result.state_id or None,
+    def _call(self, parsed: ParsedTurn) -> Callable[[], list[int] | None]:
+        self._events["parsed_tool_calls"] += len(parsed.calls)
+        most = self._limits.max_repeated_calls
+        exchange = Exchange(
+            parsed, self.turn - 1, self._environment, self._world, self._calls, most
         )
 
-    def _end_by_defect(self, error: Exception) -> str:
-        """End the episode because the environment raised, and return what it said."""
+        def settle() -> list[int] | None:
+            if not exchange.advance():
+                return None
+            self._events += exchange.events
+            self.reason = exchange.reason
+            if exchange.defect is not None:
+                self._end_by_defect(exchange.defect)
+            self._turns.append(exchange.turn())
+            single = len(exchange.calls) == 1
+            token_ids = self.transcript.add_observation(
+                exchange.observation(),
+                tool_name=exchange.calls[0].name if single else None,
+                tool_call_id=exchange.call_ids[0] if single else None,
+                env_state_id=exchange.results[-1].state_id or None,
+            )
+            if self.reason is None:
+                self._open_turn()
+            return token_ids
+
+        return settle
+
+    def _end_by_defect(self, error: BaseException) -> None:
+        """End the episode because the environment raised."""
         if self._raise_defects:
             raise error
-        known = isinstance(error, OpdError)
-        message = error.message if known else f"{type(error).__name__}: {error}"
+        message = say(error)
         logger.warning("%s: the environment raised: %s", self.task.task_id, message)
         self._metadata["environment_error"] = message
         self.reason = TerminationReason.ENVIRONMENT_ERROR
-        return message

@@ -1,13 +1,15 @@
 """Many episodes through one decoder: a slot whose episode ends takes the next task at once."""
 
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from core.environments.base import Environment, Task
-from core.environments.protocol import STOP_STRINGS
 from core.errors import InputError
 from core.models.backend import Backend
-from core.rollout.decoder import Decoder, GeneratedTurn
+from core.rollout.decoder import Decoder
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits, SamplingSpec
 from core.rollout.noise import stream_key
@@ -98,8 +100,21 @@ def _check(tasks: Sequence[Task], trajectory_ids: Sequence[str], slots: int) -> 
         raise InputError(f"slots is {slots}", "Decode at least one episode at a time.")
 
 
+@dataclass(frozen=True)
+class _Seat:
+    """An episode in its slot."""
+
+    index: int
+    trajectory_id: str
+    episode: Episode
+
+
 class _Run:
-    """The loop between decoder and episodes."""
+    """The loop between decoder and episodes.
+
+    A slot whose world is at work pauses; the others decode. When it goes on is a matter of time
+    and reaches no bit of any episode.
+    """
 
     def __init__(
         self,
@@ -116,12 +131,15 @@ class _Run:
         self._limits = limits
         self._seed = seed
         self._slots = slots
+        self._live: dict[int, _Seat] = {}
+        self._paused: set[int] = set()
+        self._wake = threading.Event()
         self._decoder = Decoder(
             backend,
             EngineShape.of(backend, limits),
             sampling,
             slots=slots,
-            stop_texts=STOP_STRINGS,
+            stop_texts=make_environment().grammar.stops,
             max_new_tokens=limits.max_new_tokens_per_turn,
         )
 
@@ -132,25 +150,50 @@ class _Run:
         keep: Callable[[int, Episode], None],
     ) -> None:
         """Play every task, handing each finished episode to ``keep`` with its index."""
-        free = list(range(self._slots))
-        live: dict[int, tuple[int, Episode]] = {}
-        following = 0
-        while live or following < len(tasks):
-            # The lowest free slot first: rows in use stay together, so steps stay small.
-            while free and following < len(tasks):
-                index, following = following, following + 1
-                episode = Episode(self._make_environment(), tasks[index], self._codec, self._limits)
-                if self._admit(free[0], episode, trajectory_ids[index]):
-                    live[heappop(free)] = index, episode
-                else:
-                    keep(index, episode)
-            for turn in self._decoder.advance():
-                index, episode = live[turn.slot]
-                if self._go_on(episode, turn, trajectory_ids[index]):
-                    continue
+        self._free = list(range(self._slots))
+        pairs = enumerate(zip(tasks, trajectory_ids, strict=True))
+        try:
+            more = True
+            while more or self._live:
+                more = more and self._fill(pairs, keep)
+                self._wake.clear()
+                for slot in sorted(self._paused):
+                    self._go_on(slot, self._live[slot].episode.advance(), keep)
+                turns = self._decoder.advance(self._is_due if self._paused else None)
+                for turn in turns:
+                    self._go_on(turn.slot, self._live[turn.slot].episode.receive(turn), keep)
+                if not turns and self._paused:
+                    self._wake.wait(max(0.0, self._next_deadline() - time.monotonic()))
+        finally:
+            for seat in self._live.values():
+                seat.episode.close()
+
+    def _fill(
+        self, pairs: Iterator[tuple[int, tuple[Task, str]]], keep: Callable[[int, Episode], None]
+    ) -> bool:
+        """Start episodes in the free slots; returns whether there may be more of them."""
+        # The lowest free slot first: rows in use stay together, so steps stay small.
+        while self._free:
+            following = next(pairs, None)
+            if following is None:
+                return False
+            index, (task, trajectory_id) = following
+            episode = Episode(
+                self._make_environment(), task, self._codec, self._limits, wake=self._wake
+            )
+            if self._admit(self._free[0], episode, trajectory_id):
+                self._live[heappop(self._free)] = _Seat(index, trajectory_id, episode)
+            else:
+                episode.close()
                 keep(index, episode)
-                del live[turn.slot]
-                heappush(free, turn.slot)
+        return True
+
+    def _next_deadline(self) -> float:
+        return min(self._live[slot].episode.deadline for slot in self._paused)
+
+    def _is_due(self) -> bool:
+        """Whether a world has finished something or run out of time."""
+        return self._wake.is_set() or time.monotonic() >= self._next_deadline()
 
     def _admit(self, slot: int, episode: Episode, trajectory_id: str) -> bool:
         """Start an episode in a slot, unless it ends with its prompt."""
@@ -166,12 +209,21 @@ class _Run:
         )
         return True
 
-    def _go_on(self, episode: Episode, turn: GeneratedTurn, trajectory_id: str) -> bool:
-        """Give a turn to its episode; resume the slot, or release it where the episode ended."""
-        token_ids = episode.take(turn)
-        if episode.reason is not None:
-            self._decoder.release(turn.slot)
-            return False
-        stream = stream_key(self._seed, trajectory_id, episode.turn)
-        self._decoder.resume(turn.slot, token_ids, budget=episode.budget, stream=stream)
-        return True
+    def _go_on(
+        self, slot: int, token_ids: list[int] | None, keep: Callable[[int, Episode], None]
+    ) -> None:
+        """Resume a slot with what its model reads next, let it pause, or free it."""
+        self._paused.discard(slot)
+        if token_ids is None:
+            self._paused.add(slot)
+            return
+        seat = self._live[slot]
+        if seat.episode.reason is not None:
+            self._decoder.release(slot)
+            del self._live[slot]
+            heappush(self._free, slot)
+            seat.episode.close()
+            keep(seat.index, seat.episode)
+            return
+        stream = stream_key(self._seed, seat.trajectory_id, seat.episode.turn)
+        self._decoder.resume(slot, token_ids, budget=seat.episode.budget, stream=stream)

@@ -1,6 +1,6 @@
 """Where a turn ends: an end-of-turn token, or a stop text that its last token completes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from core.trajectory.tokens import TokenCodec
@@ -19,13 +19,14 @@ class StopScanner:
 
     Args:
         codec: Decodes sampled ids.
-        stop_texts: Texts that end a turn once they are complete.
+        stop_texts: Texts that end a turn once they are complete, or how often each must be.
     """
 
-    def __init__(self, codec: TokenCodec, stop_texts: Sequence[str]) -> None:
+    def __init__(self, codec: TokenCodec, stop_texts: Sequence[str] | Mapping[str, int]) -> None:
         self._codec = codec
         self._eos_ids = frozenset(codec.eos_ids)
-        self._stop_texts = tuple(stop_texts)
+        counted = isinstance(stop_texts, Mapping)
+        self._times = dict(stop_texts) if counted else dict.fromkeys(stop_texts, 1)
         self._closing = {text[-1] for text in stop_texts}
         self._may_close: dict[int, bool] = {}
         # Every token holds at least one byte; the slack covers a character cut at the start.
@@ -55,4 +56,9 @@ class StopScanner:
 
     def _is_complete(self, token_ids: Sequence[int]) -> bool:
         text = self._codec.decode(token_ids[-self._suffix :])
-        return any(stop in text for stop in self._stop_texts)
+        found = [times for stop, times in self._times.items() if stop in text]
+        if not found or min(found) == 1:
+            return bool(found)
+        # Rare: the whole turn is decoded only where a text that must recur has just done so.
+        whole = self._codec.decode(token_ids)
+        return any(whole.count(stop) >= times for stop, times in self._times.items())

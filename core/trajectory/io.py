@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.errors import TrajectoryError
-from core.trajectory.trajectory import SCHEMA_VERSION, Trajectory
+from core.trajectory.trajectory import READABLE_VERSIONS, SCHEMA_VERSION, Trajectory
 
 
 def read_trajectories(path: str | PathLike[str]) -> list[Trajectory]:
@@ -49,7 +49,8 @@ def write_trajectories(path: str | PathLike[str], rows: Iterable[Trajectory]) ->
 
 def _dump_row(trajectory: Trajectory, place: str) -> bytes:
     stored = trajectory.model_dump(exclude_defaults=True)
-    row = {"schema_version": trajectory.schema_version, **stored}
+    stored.pop("schema_version", None)
+    row = {"schema_version": SCHEMA_VERSION, **stored}
     try:
         text = json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8")
@@ -88,8 +89,9 @@ def _no_constant(literal: str) -> None:
 
 def _check_version(row: Any, place: str) -> None:
     version = row.get("schema_version") if isinstance(row, dict) else None
-    if version != SCHEMA_VERSION:
+    if version not in READABLE_VERSIONS:
         raise TrajectoryError(
-            f"{place}, schema_version: {version!r}, this version reads {SCHEMA_VERSION}",
+            f"{place}, schema_version: {version!r}, this version reads "
+            f"{' and '.join(map(str, READABLE_VERSIONS))}",
             "Read it with the version that wrote it.",
         )

@@ -25,7 +25,7 @@ MODEL_SPANS = frozenset(
 CRITICAL_SPANS = frozenset({SpanType.ASSISTANT_TOOL_CALL, SpanType.ASSISTANT_FINAL})
 """Model spans that decide the episode: typed blocks, not the prose before them."""
 
-_TURN_KEY = re.compile(r"(gen|obs):([0-9]+)(:text|:block|)")
+_TURN_KEY = re.compile(r"(gen|obs):([0-9]+)(:text|:block|)(?::[0-9]+)?")
 
 _TYPES_OF_KEY: dict[str, frozenset[SpanType]] = {
     "sys": frozenset({SpanType.SYSTEM}),
@@ -48,7 +48,7 @@ class Span(BaseModel):
     segment_key: str
     """Name that matches this span between the student's and the teacher's view:
     ``sys``, ``user``, ``privileged`` (teacher only), ``gen:{turn}:text``, ``gen:{turn}:block``,
-    ``obs:{turn}``."""
+    ``obs:{turn}``; further blocks of a turn are ``gen:{turn}:block:1`` and so on."""
     text: str = ""
     turn_id: int | None = None
     tool_name: str | None = None

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.trajectory.spans import Span, SpanType
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Version 1 had at most one call per turn."""
 
 LOGPROB_SLACK = 1e-4
 """How far rounding may lift the log of a probability above 0."""
@@ -40,7 +42,7 @@ class Row(BaseModel):
 
 
 class ToolCallRecord(Row):
-    """What the student asked for in one turn; ``valid`` is False where it could not be read."""
+    """What the student asked for; ``valid`` is False where it could not be read."""
 
     call_id: str
     name: str
@@ -67,9 +69,28 @@ class Turn(Row):
     """One turn of the student and the observation that followed it."""
 
     turn_id: int
-    tool_call: ToolCallRecord | None = None
-    tool_result: ToolResultRecord | None = None
+    tool_calls: list[ToolCallRecord] = Field(default_factory=list)
+    """In the order in which they were written and run."""
+    tool_results: list[ToolResultRecord] = Field(default_factory=list)
+    """In the order of the calls."""
     is_final: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_call_of_version_1(cls, row: Any) -> Any:
+        if not isinstance(row, dict):
+            return row
+        single = {name: row[name] for name in ("tool_call", "tool_result") if name in row}
+        rest = {name: value for name, value in row.items() if name not in single}
+        return rest | {f"{name}s": [value] for name, value in single.items() if value is not None}
+
+    @model_validator(mode="after")
+    def _results_answer_calls(self) -> Self:
+        asked = [call.call_id for call in self.tool_calls]
+        answered = [result.call_id for result in self.tool_results]
+        if len(set(asked)) != len(asked) or answered != asked[: len(answered)]:
+            raise ValueError(f"turn {self.turn_id} has results {answered} for calls {asked}")
+        return self
 
 
 class VerificationRecord(Row):
@@ -103,7 +124,7 @@ class Counters(Row):
 class Trajectory(Row):
     """Tokens of one episode, tiled by typed spans."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
     trajectory_id: str
     task_id: str
     environment: str

@@ -24,13 +24,8 @@ class ReadTurn(Protocol):
         ...
 
     @property
-    def block_start(self) -> int:
-        """Character at which the typed block starts; the text's length where there is none."""
-        ...
-
-    @property
-    def tool_name(self) -> str | None:
-        """Name of the called tool."""
+    def blocks(self) -> Sequence[tuple[int, str | None]]:
+        """Character at which each typed block starts, and the tool that it calls."""
         ...
 
 
@@ -107,36 +102,39 @@ class Transcript:
         *,
         logprobs: Sequence[float] | None = None,
         kept_mass: Sequence[float] | None = None,
-        tool_call_id: str | None = None,
+        tool_call_ids: Sequence[str] = (),
     ) -> None:
-        """Append a turn of the model: its prose and its typed block as two spans.
+        """Append a turn of the model: its prose and each of its typed blocks as a span.
 
-        Everything sampled is kept: an end-of-turn token, and characters after a stop text.
+        Everything sampled is kept: an end-of-turn token, and characters after a stop text. What
+        lies between two blocks belongs to the first.
 
         Args:
             token_ids: The sampled ids.
             parsed: What the parser read in ``turn_text`` of these ids.
             logprobs: Nats, one per token; None where nothing was sampled (oracle).
             kept_mass: Probability that truncation kept, one per token; None if untruncated.
-            tool_call_id: Name of the call in the turn records.
+            tool_call_ids: Names of the calls in the turn records.
 
         Raises:
             TrajectoryError: The turn is empty or out of order, or a list has another length.
         """
         self._check_order(expects_turn=True)
         _check_lengths(token_ids, logprobs=logprobs, kept_mass=kept_mass)
-        boundary = len(token_ids)
-        if parsed.kind in _BLOCK_TYPES:
-            boundary = prefix_length(self._codec, token_ids, parsed.block_start)
-        prose, block = token_ids[:boundary], token_ids[boundary:]
+        starts = [prefix_length(self._codec, token_ids, start) for start, _ in parsed.blocks]
+        bounds = [*starts, len(token_ids)]
         key, facts = f"gen:{self.num_turns}", {"turn_id": self.num_turns}
-        if prose:
+        if prose := token_ids[: bounds[0]]:
             text = self._codec.decode(prose)
             self._add(SpanType.ASSISTANT_TEXT, f"{key}:text", prose, text, facts)
-        if block:
-            facts |= {"tool_name": parsed.tool_name, "tool_call_id": tool_call_id}
+        for place, (_, name) in enumerate(parsed.blocks):
+            if not (block := token_ids[bounds[place] : bounds[place + 1]]):
+                continue
+            call_id = tool_call_ids[place] if tool_call_ids else None
+            own = {**facts, "tool_name": name, "tool_call_id": call_id}
+            own_key = f"{key}:block:{place}" if place else f"{key}:block"
             text = self._codec.decode(block)
-            self._add(_BLOCK_TYPES[parsed.kind], f"{key}:block", block, text, facts)
+            self._add(_BLOCK_TYPES[parsed.kind], own_key, block, text, own)
         self._logprobs += logprobs or ()
         self._kept_mass += kept_mass or ()
         self.num_turns += 1

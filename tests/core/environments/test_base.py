@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from core.environments.base import make_splits
 from core.environments.calculator import Calculator
+from core.environments.registry import make_environment
 from core.errors import InputError
 
 
@@ -64,3 +65,27 @@ def test_an_unknown_choice_is_refused(key):
 def test_the_verifier_follows_the_protocol_unless_told_otherwise():
     assert Calculator(protocol_version="v2").verifier_version == "v2"
     assert Calculator(protocol_version="v2", verifier_version="v1").verifier_version == "v1"
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"max_calls_per_turn": 2}, "max_calls_per_turn is 2 in protocol_version 'v1'"),
+        ({"max_calls_per_turn": 0, "protocol_version": "v3"}, "max_calls_per_turn is 0"),
+        ({"max_calls_per_turn": 17, "protocol_version": "v3"}, "max_calls_per_turn is 17"),
+        ({"max_calls_per_turn": True}, "max_calls_per_turn is True"),
+        ({"verifier_version": "v3"}, "verifier_version is 'v3'"),
+        ({"protocol_version": "v4"}, "protocol_version is 'v4'"),
+    ],
+)
+def test_a_parameter_without_meaning_is_refused(params, reason):
+    with pytest.raises(InputError, match=reason):
+        make_environment("calculator", **params)
+
+
+def test_the_protocol_version_decides_grammar_and_verifier():
+    made = [make_environment("calculator", protocol_version=v) for v in ("v1", "v2", "v3")]
+    assert [world.verifier_version for world in made] == ["v1", "v2", "v2"]
+    assert [world.grammar.strict for world in made] == [False, False, True]
+    several = make_environment("calculator", protocol_version="v3", max_calls_per_turn=4)
+    assert several.grammar.max_calls == 4

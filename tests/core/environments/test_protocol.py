@@ -1,5 +1,6 @@
 """Golden rows: vectors.md 6 (kind, offsets and fields; the sentences of errors are our own)."""
 
+import itertools
 import json
 import time
 
@@ -11,6 +12,7 @@ from core.environments.protocol import (
     RESULT_CLOSE,
     RESULT_OPEN,
     STOP_STRINGS,
+    Grammar,
     parse_turn,
     render_final,
     render_tool_call,
@@ -121,6 +123,67 @@ def test_white_space_may_follow_the_block_and_is_no_part_of_it():
     assert (turn.kind, turn.block_end, turn.final_answer) == ("final", 16, "4")
 
 
+STRICT = Grammar(strict=True)
+THREE = Grammar(strict=True, max_calls=3)
+A, B = (f'<tool_call>{{"name":"{name}"}}</tool_call>' for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('<tool_call>{"name":"  "}</tool_call>', "BLANK_TOOL_NAME"),
+        ('<tool_call>{"name":"\\u00a0\\t","arguments":{}}</tool_call>', "BLANK_TOOL_NAME"),
+        ('<tool_call>{"name":"a","extra":1}</tool_call>', "UNKNOWN_CALL_KEY"),
+        ('<tool_call>{"name":""}</tool_call>', "UNREADABLE_CALL"),
+        ("<tool_call>x</tool_call>", "UNREADABLE_CALL"),
+        ("<final>4", "UNREADABLE_TURN"),
+        ("plain", "UNREADABLE_TURN"),
+    ],
+)
+def test_the_strict_grammar_refuses_with_a_code(text, code):
+    turn = parse_turn(text, STRICT)
+    assert (turn.kind, turn.prefix_text, turn.error_code) == ("parse_error", text, code)
+    assert parse_turn(text).error_code is None
+
+
+def test_both_grammars_read_what_is_right_alike():
+    for text, *_ in CALLS[:3] + FINALS:
+        assert parse_turn(text, STRICT) == parse_turn(text)
+
+
+def test_several_calls_are_read_in_their_order():
+    turn = parse_turn(f"so {A}\n {B}\n", THREE)
+    assert (turn.kind, turn.prefix_text, turn.block_start, turn.block_end) == (
+        "tool_call", "so ", 3, 3 + len(A) + 2 + len(B)
+    )  # fmt: skip
+    assert [(call.name, call.arguments, call.start) for call in turn.calls] == [
+        ("a", {}, 3),
+        ("b", {}, 5 + len(A)),
+    ]
+    assert turn.blocks == ((3, "a"), (5 + len(A), "b"))
+    assert (turn.tool_name, turn.arguments) == ("a", {})
+    assert THREE.stops == {"</tool_call>": 3, "</final>": 1}
+
+
+@pytest.mark.parametrize(
+    "text", [A * 4, f"{A}<final>4</final>", f"{A} and {B}", f"{A}{B} so", f"{A}<tool_call>"]
+)
+def test_a_turn_of_several_calls_is_read_whole_or_not_at_all(text):
+    turn = parse_turn(text, THREE)
+    assert (turn.kind, turn.calls, turn.blocks) == ("parse_error", (), ())
+
+
+def test_one_call_too_many_is_refused_where_only_one_may_be():
+    assert parse_turn(A + B, STRICT).kind == parse_turn(A + B).kind == "parse_error"
+
+
+def test_a_result_names_its_call_where_it_is_told_to():
+    block = render_tool_result(True, "4", call_id="c0.1", code="OUTPUT_TRUNCATED")
+    assert json.loads(block.split("\n")[1]) == {
+        "code": "OUTPUT_TRUNCATED", "id": "c0.1", "ok": True, "result": "4"
+    }  # fmt: skip
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
@@ -135,19 +198,25 @@ FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
+GRAMMARS = (Grammar(), STRICT, THREE)
+
+
 @given(st.text())
 def test_parsing_is_total_on_text(text):
-    turn = parse_turn(text)
-    assert 0 <= turn.block_start <= turn.block_end <= len(text)
-    assert text.startswith(turn.prefix_text)
+    for grammar in GRAMMARS:
+        turn = parse_turn(text, grammar)
+        assert 0 <= turn.block_start <= turn.block_end <= len(text)
+        assert text.startswith(turn.prefix_text)
 
 
 @given(st.lists(FRAGMENTS, max_size=30).map("".join))
 def test_parsing_is_total_on_hostile_fragments(body):
-    for text in (body, f"<tool_call>{body}</tool_call>", f'<tool_call>{{"name":"a",{body}'):
-        turn = parse_turn(text)
+    texts = (body, f"<tool_call>{body}</tool_call>", f'<tool_call>{{"name":"a",{body}', A + body)
+    for text, grammar in itertools.product(texts, GRAMMARS):
+        turn = parse_turn(text, grammar)
         assert (turn.kind == "parse_error") == (turn.error is not None)
-        assert (turn.kind == "tool_call") == (turn.arguments is not None)
+        assert (turn.kind == "tool_call") == (turn.arguments is not None) == bool(turn.calls)
+        assert len(turn.calls) <= grammar.max_calls
         assert (turn.kind == "final") == (turn.final_answer is not None)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from core.environments.base import Observation, Task, ToolCall
 from core.environments.calculator import Calculator
+from core.environments.registry import make_environment
 from core.environments.tool_world import describe, text_argument
 from core.errors import InvalidToolCallError, ToolEnvironmentError
 
@@ -44,6 +45,34 @@ def test_a_verdict_pays_one_or_nothing():
 
 def test_a_refusal_reads_as_one_line():
     assert describe(ToolEnvironmentError("no", "Try again.")) == "no. Try again."
+
+
+@pytest.mark.parametrize(
+    "name", ["calculator", "jsonnav", "sqlite", "sqlite_recovery", "tool_policy"]
+)
+def test_an_unknown_argument_is_refused_under_v3_only(name):
+    for version, code in (("v1", None), ("v2", None), ("v3", "UNKNOWN_ARGUMENT")):
+        world = make_environment(name, protocol_version=version)
+        task = world.generate_task(5, seed=0, difficulty="hard", split="train")
+        world.reset(task)
+        call = next(a for a in world.oracle_actions(task) if isinstance(a, ToolCall))
+        result = world.step(ToolCall(call.name, {**call.arguments, "because": "x"}))
+        assert (result.error_code == "UNKNOWN_ARGUMENT") is (version == "v3")
+        assert (result.failure_category == "invalid_tool_call") is (code is not None)
+
+
+def test_the_oracle_solves_its_task_under_the_strict_protocol_too():
+    world = make_environment("tool_policy", protocol_version="v3")
+    task = world.generate_task(5, seed=17, difficulty="easy", split="train")
+    world.reset(task)
+    *calls, final = world.oracle_actions(task)
+    assert all(world.step(call).ok for call in calls)
+    assert world.verify(final.answer).solved
+    world.reset(task)
+    world.step(ToolCall("sandbox_action", {"action": "read", "why": "x"}))
+    world.step(calls[0])
+    # A call that the protocol refuses is a forbidden call.
+    assert not world.verify(final.answer).solved
 
 
 @pytest.mark.parametrize("value", [None, 5, True, ["x"]])

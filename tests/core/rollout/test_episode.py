@@ -1,3 +1,6 @@
+import json
+import re
+
 import pytest
 
 from core.environments.base import FailureCategory, StepResult, Task
@@ -62,13 +65,13 @@ def test_a_call_and_an_answer():
         ("gen:1:block", 1),
     ]
     first, second = trajectory.turns
-    assert first.tool_call is not None
-    assert first.tool_result is not None
-    assert (first.tool_call.call_id, first.tool_call.name) == ("c0", "calculator")
-    assert first.tool_call.arguments == {"expression": "7 - 3"}
-    assert (first.tool_result.ok, first.tool_result.result) == (True, "4")
-    assert first.tool_result.env_state_id == trajectory.spans[3].env_state_id == "calc:1"
-    assert (second.is_final, second.tool_call) == (True, None)
+    assert len(first.tool_calls) == 1
+    assert len(first.tool_results) == 1
+    assert (first.tool_calls[0].call_id, first.tool_calls[0].name) == ("c0", "calculator")
+    assert first.tool_calls[0].arguments == {"expression": "7 - 3"}
+    assert (first.tool_results[0].ok, first.tool_results[0].result) == (True, "4")
+    assert first.tool_results[0].env_state_id == trajectory.spans[3].env_state_id == "calc:1"
+    assert (second.is_final, second.tool_calls) == (True, [])
     assert (trajectory.solved, trajectory.verification.reward) == (True, 1.0)
     assert len(trajectory.logprobs) == sum(trajectory.model_mask)
     assert trajectory.metadata == {
@@ -106,8 +109,7 @@ def test_unreadable_turns_end_the_episode_at_their_limit(most: int, turns: int):
         "parse_errors": turns,
         "invalid_tool_calls": turns,
     }
-    record = trajectory.turns[-1].tool_call
-    assert record is not None
+    (record,) = trajectory.turns[-1].tool_calls
     assert (record.name, record.valid, record.call_id) == ("<unparsed>", False, f"c{turns - 1}")
     # The last one is not answered; the ones before are.
     assert last_text(trajectory) == "nonsense"
@@ -119,8 +121,7 @@ def test_the_model_reads_why_its_turn_was_not_read():
     observation = trajectory.spans[3]
     assert observation.segment_key == "obs:0"
     assert '"ok": false' in observation.text
-    assert trajectory.turns[0].tool_call is not None
-    error = str(trajectory.turns[0].tool_call.parse_error)
+    error = str(trajectory.turns[0].tool_calls[0].parse_error)
     assert error.split("<", maxsplit=1)[0] in observation.text
     assert trajectory.solved
 
@@ -157,8 +158,8 @@ def test_an_identical_call_is_executed_so_often_and_no_more():
         "tool_execution_successes": 1,
         "repeated_call_terminations": 1,
     }
-    assert trajectory.turns[-1].tool_result is not None
-    assert not trajectory.turns[-1].tool_result.ok
+    assert len(trajectory.turns[-1].tool_results) == 1
+    assert not trajectory.turns[-1].tool_results[0].ok
     assert "more than 1 times" in last_text(trajectory)
 
 
@@ -224,6 +225,74 @@ def test_refused_calls_are_counted_by_kind():
     }
 
 
+SEVERAL = {"protocol_version": "v3", "max_calls_per_turn": 3}
+
+
+def test_calls_of_one_turn_run_in_order_and_are_answered_together():
+    text = "so " + call("7 - 3") + "\n" + call("1 / 0") + call("2")
+    trajectory = play(text + "|", render_final("4") + "|", environment=Calculator(**SEVERAL))
+    keys = ["gen:0:text", "gen:0:block", "gen:0:block:1", "gen:0:block:2", "obs:0", "gen:1:block"]
+    assert [span.segment_key for span in trajectory.spans[2:]] == keys
+    # Every block is model text and critical, what lies between included; results never are.
+    assert [span.is_critical for span in trajectory.spans[2:]] == [False, *[True] * 3, False, True]
+    assert trajectory.spans[3].text == call("7 - 3") + "\n"
+    first = trajectory.turns[0]
+    assert [one.call_id for one in first.tool_calls] == ["c0.0", "c0.1", "c0.2"]
+    assert [(one.call_id, one.ok) for one in first.tool_results] == [
+        ("c0.0", True), ("c0.1", False), ("c0.2", True)
+    ]  # fmt: skip
+    assert [one.env_state_id for one in first.tool_results] == ["calc:1", "calc:2", "calc:3"]
+    blocks = re.findall(r"<tool_result>\n(.*)\n</tool_result>", trajectory.spans[6].text)
+    assert [json.loads(block)["id"] for block in blocks] == ["c0.0", "c0.1", "c0.2"]
+    assert trajectory.spans[6].text.count("user\n") == 1
+    assert counted(trajectory) == {
+        "assistant_turns": 2,
+        "emitted_tool_calls": 3,
+        "parsed_tool_calls": 3,
+        "invalid_tool_calls": 1,
+        "tool_execution_successes": 2,
+        "tool_execution_errors": 1,
+        "final_answers_emitted": 1,
+        "final_answers_format_valid": 1,
+        "final_answers_verified": 1,
+    }
+    assert trajectory.solved
+
+
+def test_a_call_that_ends_the_episode_keeps_later_ones_from_running():
+    limits = EpisodeLimits(4, 40, 2048, max_repeated_calls=1)
+    text = call("1") + call("1") + call("2")
+    trajectory = play(text, limits=limits, environment=Calculator(**SEVERAL))
+    assert trajectory.termination_reason is TerminationReason.REPEATED_CALL_LIMIT
+    assert [one.error_code for one in trajectory.turns[0].tool_results] == [None, None, "NOT_RUN"]
+    assert counted(trajectory) == {
+        "assistant_turns": 1,
+        "emitted_tool_calls": 3,
+        "parsed_tool_calls": 3,
+        "tool_execution_successes": 1,
+        "repeated_call_terminations": 1,
+    }
+
+
+def test_a_turn_with_one_bad_call_runs_none_and_is_one_parse_error():
+    text = call("1") + "<tool_call>{}</tool_call>|"
+    trajectory = play(text, render_final("4"), environment=Calculator(**SEVERAL))
+    assert trajectory.turns[0].tool_results == []
+    assert (trajectory.counters.parse_errors, trajectory.counters.emitted_tool_calls) == (1, 2)
+    assert trajectory.counters.tool_execution_successes == 0
+    assert '"code": "UNREADABLE_CALL"' in trajectory.spans[3].text
+    assert trajectory.solved
+
+
+def test_a_blank_name_is_a_coded_refusal_under_v3_and_an_unknown_tool_before():
+    blank = render_tool_call(" ", {})
+    old = play(blank, render_final("4"), environment=Calculator())
+    new = play(blank, render_final("4"), environment=Calculator(protocol_version="v3"))
+    assert (old.counters.unknown_tool_calls, old.counters.parse_errors) == (1, 0)
+    assert (new.counters.unknown_tool_calls, new.counters.parse_errors) == (0, 1)
+    assert '"code": "BLANK_TOOL_NAME"' in new.spans[3].text
+
+
 DEFECTS = [
     (ToolEnvironmentError("the oven is cold", "Heat it."), "the oven is cold"),
     (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
@@ -242,8 +311,8 @@ def test_a_tool_that_raises_ends_its_episode_with_an_observation(faulty, error, 
         "parsed_tool_calls": 1,
         "tool_execution_errors": 1,
     }
-    assert trajectory.turns[0].tool_result is not None
-    assert not trajectory.turns[0].tool_result.ok
+    assert len(trajectory.turns[0].tool_results) == 1
+    assert not trajectory.turns[0].tool_results[0].ok
 
 
 @pytest.mark.parametrize(("error", "message"), DEFECTS)
@@ -286,8 +355,7 @@ def test_facts_of_a_result_reach_record_and_model():
             )
 
     trajectory = play(call(), render_final("9"), environment=Strange())
-    result = trajectory.turns[0].tool_result
-    assert result is not None
+    (result,) = trajectory.turns[0].tool_results
     assert (result.error_code, result.retryable, result.intervention, result.metadata) == (
         "SCHEMA_REFRESH_REQUIRED",
         True,

@@ -30,7 +30,7 @@ def test_the_easy_reference_task(codec):
 def test_the_chained_reference_task(codec):
     # Seed 7, hard, index 1: (1 + 3) km in miles.
     trace = oracle_trajectory(Calculator(), task_of(1, "hard"), codec)
-    results = [turn.tool_result.result for turn in trace.turns if turn.tool_result is not None]
+    results = [result.result for turn in trace.turns for result in turn.tool_results]
     assert results == ["4", "2.4855"]
     assert trace.verification.predicted == "2.4855"
     assert trace.counters.parsed_tool_calls == trace.counters.tool_execution_successes == 2

@@ -61,6 +61,17 @@ def test_a_stop_text_wins_over_the_budget():
     assert first_end(CODEC.encode("1</final>"), STOPS, 2) == ("stop", 2)
 
 
+def test_a_text_may_have_to_be_complete_several_times():
+    times = {"</tool_call>": 3, "</final>": 1}
+    call = CODEC.encode("<tool_call>x</tool_call>")
+    assert first_end(call * 2, times, 99) == (None, 2 * len(call))
+    assert first_end(call * 4, times, 99) == ("stop", 3 * len(call))
+    assert first_end([*call, *CODEC.encode("<final>4</final>"), *call], times, 99)[0] == "stop"
+    assert first_end([*call, 2], times, 99) == ("eos", len(call) + 1)
+    letters = [CODEC.encode(character)[0] for character in "</tool_call>" * 3 + ">"]
+    assert first_end(letters, times, 99) == ("stop", 36)
+
+
 @given(
     st.lists(st.integers(0, CODEC.vocab_size - 1), min_size=1, max_size=60),
     st.lists(st.text("<>/fi⇥", min_size=1, max_size=4), min_size=1, max_size=3),

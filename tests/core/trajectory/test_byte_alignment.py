@@ -66,7 +66,7 @@ def episode(*turns):
         ids = CODEC.encode(text)
         transcript.add_generated(
             ids, parse_turn(turn_text(CODEC, ids)), logprobs=[-1.0] * len(ids),
-            tool_call_id=f"c{n}" if "tool_call" in text else None,
+            tool_call_ids=[f"c{n}"] if "tool_call" in text else (),
         )  # fmt: skip
         if n + 1 < len(turns):
             transcript.add_observation("4", tool_call_id=f"c{n}", env_state_id=None)

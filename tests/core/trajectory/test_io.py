@@ -26,7 +26,7 @@ FIELDS = {
 }
 
 LINE = (
-    '{"schema_version":1,"trajectory_id":"calc-train-0:v3:s7","task_id":"calc-train-0",'
+    '{"schema_version":2,"trajectory_id":"calc-train-0:v3:s7","task_id":"calc-train-0",'
     '"environment":"calculator","token_ids":[3,1,4],"spans":[{"span_type":"system","start":0,'
     '"end":1,"segment_key":"sys","text":"a\u2028b"},{"span_type":"assistant_final","start":1,'
     '"end":3,"segment_key":"gen:0:block"}],"logprobs":[-0.1,-0.30000001192092896],'
@@ -87,7 +87,7 @@ def test_every_number_and_text_survives(tmp_path_factory, logprobs, metadata):
         ({"logprobs": [-1.0]}, "row 2, row: .*logprobs has 1 entries"),
         ({"logprobs": [float("nan"), -1.0]}, "row 2: no JSON object .*NaN is not a finite"),
         ({"metadata": {"x": float("inf")}}, "row 2: no JSON object .*Infinity is not a finite"),
-        ({"schema_version": 2}, "row 2, schema_version: 2, this version reads 1"),
+        ({"schema_version": 3}, "row 2, schema_version: 3, this version reads 1 and 2"),
         ({"schema_version": None}, "row 2, schema_version: None"),
     ],
 )
@@ -138,3 +138,18 @@ def test_metadata_outside_json_are_not_written(path, value):
     with pytest.raises(TrajectoryError, match="row 1"):
         write_trajectories(path, [row])
     assert not path.exists()
+
+
+def test_a_row_of_version_1_is_read_with_its_one_call(path):
+    old = json.loads(LINE)
+    call, result = {"call_id": "c0", "name": "a"}, {"call_id": "c0", "ok": True, "result": "4"}
+    turns = [{"turn_id": 0, "tool_call": call, "tool_result": result}]
+    path.write_text(json.dumps(old | {"schema_version": 1, "turns": turns}))
+    (row,) = read_trajectories(path)
+    assert [one.name for one in row.turns[0].tool_calls] == ["a"]
+    assert [one.result for one in row.turns[0].tool_results] == ["4"]
+    write_trajectories(path, [row])
+    assert json.loads(path.read_text())["turns"] == [
+        {"turn_id": 0, "tool_calls": [call], "tool_results": [result]}
+    ]
+    assert path.read_text().startswith('{"schema_version":2,')

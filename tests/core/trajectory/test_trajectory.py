@@ -92,7 +92,7 @@ REFUSALS = [
     ("stored mask", {"model_generated_mask": [1] * 12}, "Extra inputs"),
     ("unknown reason", {"termination_reason": "bored"}, "termination_reason"),
     ("unknown author", {"spans": edited(0, span_type="narrator")}, "span_type"),
-    ("other version", {"schema_version": 2}, "schema_version"),
+    ("other version", {"schema_version": 3}, "schema_version"),
     (
         "verdict",
         {"verification": {"solved": True, "reward": 1.0, "failure_category": "wrong_answer"}},

@@ -48,7 +48,7 @@ def say(transcript, text, end=(), **numbers):
 def episode(prose="", end=()):
     transcript = Transcript(CODEC)
     transcript.start("You compute.", "Compute 7 - 3.")
-    say(transcript, prose + CALL, end, tool_call_id="c0")
+    say(transcript, prose + CALL, end, tool_call_ids=["c0"])
     result = render_tool_result(True, "4")
     transcript.add_observation(result, tool_call_id="c0", env_state_id="calc:1")
     say(transcript, render_final("4"))
