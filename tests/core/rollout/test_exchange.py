@@ -1,0 +1,108 @@
+"""The calls of one turn: in order, answered together, and slow or broken ones among them."""
+
+import json
+import re
+
+from core.environments.base import Task
+from core.environments.calculator import Calculator
+from core.environments.protocol import render_final, render_tool_call
+from core.models.toy_tokenizer import ToyTokenizer
+from core.rollout.decoder import GeneratedTurn
+from core.rollout.episode import Episode
+from core.rollout.limits import EpisodeLimits
+from core.trajectory.trajectory import Counters, TerminationReason, Trajectory
+
+CODEC = ToyTokenizer()
+TASK = Task("t0", "Compute 7 - 3.", "4", "easy", "train", {"kind": "arithmetic"})
+LIMITS = EpisodeLimits(4, 80, 2048, max_parse_errors=2, max_repeated_calls=2)
+
+
+def call(expression: str = "7 - 3") -> str:
+    return render_tool_call("calculator", {"expression": expression})
+
+
+def play(*texts: str, environment, limits: EpisodeLimits = LIMITS) -> Trajectory:
+    """Say the texts one after the other; a text that ends in ``|`` ends with an end of turn."""
+    episode = Episode(environment, TASK, CODEC, limits)
+    episode.begin()
+    for text in texts:
+        assert episode.reason is None
+        end = [2] if text.endswith("|") else []
+        stop = "eos" if end else "stop"
+        token_ids = CODEC.encode(text.removesuffix("|")) + end
+        episode.take(GeneratedTurn(0, token_ids, [-0.5] * len(token_ids), None, stop))
+    assert episode.reason is not None
+    return episode.build({"source": "policy"}, trajectory_id="e0", policy_version=3)
+
+
+def counted(trajectory: Trajectory) -> dict[str, int]:
+    names = list(Counters.model_fields)
+    return {name: n for name in names if (n := getattr(trajectory.counters, name))}
+
+
+SEVERAL = {"protocol_version": "v3", "max_calls_per_turn": 3}
+
+
+def test_calls_of_one_turn_run_in_order_and_are_answered_together():
+    text = "so " + call("7 - 3") + "\n" + call("1 / 0") + call("2")
+    trajectory = play(text + "|", render_final("4") + "|", environment=Calculator(**SEVERAL))
+    keys = ["gen:0:text", "gen:0:block", "gen:0:block:1", "gen:0:block:2", "obs:0", "gen:1:block"]
+    assert [span.segment_key for span in trajectory.spans[2:]] == keys
+    # Every block is model text and critical, what lies between included; results never are.
+    assert [span.is_critical for span in trajectory.spans[2:]] == [False, *[True] * 3, False, True]
+    assert trajectory.spans[3].text == call("7 - 3") + "\n"
+    first = trajectory.turns[0]
+    assert [one.call_id for one in first.tool_calls] == ["c0.0", "c0.1", "c0.2"]
+    assert [(one.call_id, one.ok) for one in first.tool_results] == [
+        ("c0.0", True), ("c0.1", False), ("c0.2", True)
+    ]  # fmt: skip
+    assert [one.env_state_id for one in first.tool_results] == ["calc:1", "calc:2", "calc:3"]
+    blocks = re.findall(r"<tool_result>\n(.*)\n</tool_result>", trajectory.spans[6].text)
+    assert [json.loads(block)["id"] for block in blocks] == ["c0.0", "c0.1", "c0.2"]
+    assert trajectory.spans[6].text.count("user\n") == 1
+    assert counted(trajectory) == {
+        "assistant_turns": 2,
+        "emitted_tool_calls": 3,
+        "parsed_tool_calls": 3,
+        "invalid_tool_calls": 1,
+        "tool_execution_successes": 2,
+        "tool_execution_errors": 1,
+        "final_answers_emitted": 1,
+        "final_answers_format_valid": 1,
+        "final_answers_verified": 1,
+    }
+    assert trajectory.solved
+
+
+def test_a_call_that_ends_the_episode_keeps_later_ones_from_running():
+    limits = EpisodeLimits(4, 40, 2048, max_repeated_calls=1)
+    text = call("1") + call("1") + call("2")
+    trajectory = play(text, limits=limits, environment=Calculator(**SEVERAL))
+    assert trajectory.termination_reason is TerminationReason.REPEATED_CALL_LIMIT
+    assert [one.error_code for one in trajectory.turns[0].tool_results] == [None, None, "NOT_RUN"]
+    assert counted(trajectory) == {
+        "assistant_turns": 1,
+        "emitted_tool_calls": 3,
+        "parsed_tool_calls": 3,
+        "tool_execution_successes": 1,
+        "repeated_call_terminations": 1,
+    }
+
+
+def test_a_turn_with_one_bad_call_runs_none_and_is_one_parse_error():
+    text = call("1") + "<tool_call>{}</tool_call>|"
+    trajectory = play(text, render_final("4"), environment=Calculator(**SEVERAL))
+    assert trajectory.turns[0].tool_results == []
+    assert (trajectory.counters.parse_errors, trajectory.counters.emitted_tool_calls) == (1, 2)
+    assert trajectory.counters.tool_execution_successes == 0
+    assert '"code": "UNREADABLE_CALL"' in trajectory.spans[3].text
+    assert trajectory.solved
+
+
+def test_a_blank_name_is_a_coded_refusal_under_v3_and_an_unknown_tool_before():
+    blank = render_tool_call(" ", {})
+    old = play(blank, render_final("4"), environment=Calculator())
+    new = play(blank, render_final("4"), environment=Calculator(protocol_version="v3"))
+    assert (old.counters.unknown_tool_calls, old.counters.parse_errors) == (1, 0)
+    assert (new.counters.unknown_tool_calls, new.counters.parse_errors) == (0, 1)
+    assert '"code": "BLANK_TOOL_NAME"' in new.spans[3].text
