@@ -88,6 +88,26 @@ class DamagedRecordError(StoreError):
     """A record is cut off or altered; its artifact counts as absent."""
 
 
+class CacheError(StoreError):
+    """A directory of cached teacher targets cannot be used."""
+
+
+class CacheCorruptionError(CacheError):
+    """A file of cached teacher targets is not what its index says; it is never served.
+
+    Args:
+        message: What is wrong, with the file.
+        hint: What to do about it.
+        file: Name of the file in the directory of the cache.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, hint: str, file: str) -> None:
+        super().__init__(message, hint)
+        self.file = file
+
+
 class KeyEncodingError(OpdError):
     """A value has no canonical encoding and so cannot enter a key."""
 
@@ -106,6 +126,10 @@ class CanaryError(OpdError):
 
 class StalePolicyError(OpdError):
     """Rollouts or targets belong to another version of the student."""
+
+
+class StaleCacheError(StalePolicyError):
+    """Targets were scored for another version, or other tokens, of an episode."""
 
 
 class MemoryExhaustedError(OpdError):

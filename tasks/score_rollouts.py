@@ -1,6 +1,7 @@
 """Targets: what the teacher says at the selected positions of one cycle's episodes."""
 
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
@@ -8,8 +9,11 @@ from core.recipe.specs import ScoreSpec
 from tasks.caching import StepContext, step
 from tasks.labels import batched_class
 
+if TYPE_CHECKING:
+    from core.teacher.target_cache import TargetCache
 
-@step(kind="targets", version="1", gpu=True)
+
+@step(kind="targets", version="2", gpu=True)
 def score_rollouts(
     context: StepContext,
     spec: ScoreSpec,
@@ -21,6 +25,7 @@ def score_rollouts(
     from core.environments.registry import make_environment
     from core.environments.task_file import read_tasks
     from core.selection.selectors import aggregate_stats, select_positions
+    from core.teacher.reuse import Tally
     from core.teacher.scorer import score
     from core.teacher.views import privileged_views
     from core.training.opening import open_weights
@@ -38,16 +43,31 @@ def score_rollouts(
     arguments = (trajectories, selections, spec, context.runtime)
     if spec.student_tokenizer is not None:
         return _across(context, backend, arguments, teacher.digest)
+    tally = Tally()
     scored = score(
         backend,
         *arguments,
         teacher_digest=teacher.digest,
         teacher_views=views,
+        cache=_cache(context, backend.name),
+        tally=tally,
     )
     scored.save(context.out)
     stats = aggregate_stats(selection.stats for selection in selections)
     write_json(context.out / "selection.json", stats)
-    return stats
+    # What the cache held is no content: the record alone knows it.
+    return stats | asdict(tally)
+
+
+def _cache(context: StepContext, backend: str) -> "TargetCache | None":
+    """Return the targets of earlier steps, where the runtime wants them."""
+    from core.teacher.cache_index import directory_of
+    from core.teacher.target_cache import open_cache
+
+    wanted = context.runtime.cache_enabled
+    if wanted is False or (wanted == "auto" and backend == "toy"):
+        return None
+    return open_cache(directory_of(context.store.root, context.runtime.cache_dir))
 
 
 def _across(

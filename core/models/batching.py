@@ -102,6 +102,8 @@ def pad_batch(
     selected: Sequence[Sequence[int]],
     pad_id: int,
     device: torch.device | str = "cpu",
+    *,
+    width: int | None = None,
 ) -> PaddedBatch:
     """Pad sequences on the right and list their selected positions.
 
@@ -110,10 +112,11 @@ def pad_batch(
         selected: Positions of each row.
         pad_id: Id written past a row's end.
         device: Where the tensors go.
+        width: Tokens of every row, padding included; None is those of the longest.
 
     Raises:
-        ValueError: There is no row, a row is empty, the counts differ, or a position lies outside
-            its row.
+        ValueError: There is no row, a row is empty or longer than ``width``, the counts differ, or
+            a position lies outside its row.
     """
     if not sequences or len(sequences) != len(selected):
         raise ValueError(f"{len(sequences)} sequences but {len(selected)} selections")
@@ -123,7 +126,9 @@ def pad_batch(
             raise ValueError(f"sequence {row} is empty")
         if positions and not (min(positions) >= 0 and max(positions) < length):
             raise ValueError(f"sequence {row} has {length} tokens; a selected position is outside")
-    width = max(lengths)
+    width = max(lengths) if width is None else width
+    if width < max(lengths):
+        raise ValueError(f"a sequence has {max(lengths)} tokens; rows have {width}")
     padded = [[*sequence, *[pad_id] * (width - len(sequence))] for sequence in sequences]
     counts = [len(positions) for positions in selected]
     rows = [row for row, count in enumerate(counts) for _ in range(count)]

@@ -15,20 +15,16 @@ class Inherited(Section):
     targets and states are artifacts, models stay resident, log-probabilities are always kept.
     """
 
-    cache_dir: str | None = None
-    """Where teacher targets would lie; they are artifacts of the store."""
-    cache_entries_per_shard: int = Field(default=32, ge=1, le=4096)
-    """Episodes per file of targets."""
     cache_dtype: Literal["float32", "float16"] = "float32"
-    """Storage of targets; they are stored in float32."""
+    """Storage of targets; they are stored as they were computed."""
     cache_strict_policy_version: bool = True
     """Refuse targets of another student; a key already says which student."""
     cache_reuse_across_policy_versions: bool = False
     """Keep targets across updates; offline distillation only."""
     cache_keep_cycles: int = Field(default=1, ge=1)
-    """Cycles of targets to keep; ``opd gc`` prunes."""
+    """Cycles of targets to keep; ``cache.max_bytes`` decides here."""
     cache_verify_checksums_on_load: bool = True
-    """Re-hash targets; every read of an artifact is verified."""
+    """Re-hash targets; every read is verified."""
     memory_strategy: Literal["resident", "swap", "auto"] = "auto"
     """Whether models stay on the device between phases; they do."""
     memory_empty_cache_between_phases: bool = True
@@ -92,6 +88,15 @@ class Runtime(Section):
     """Times that ``chunk_size`` is halved after running out of memory."""
     min_chunk_size: int = Field(default=8, ge=1)
     """Smallest ``chunk_size`` tried, positions."""
+    cache_enabled: bool | Literal["auto"] = "auto"
+    """Keep what a frozen teacher says about exact tokens for every run of the store; ``auto`` does
+    for pretrained teachers. No target changes."""
+    cache_dir: Annotated[Path, Field(strict=False)] | None = None
+    """Directory of those targets; null means ``.teacher-cache`` in the store."""
+    cache_max_bytes: int = Field(default=1_073_741_824, ge=0)
+    """Most bytes of those targets; the least recently used go first."""
+    cache_entries_per_shard: int = Field(default=32, ge=1, le=4096)
+    """Most episodes of one file of those targets."""
     offline: bool = False
     """Never open a network connection for models."""
     strict_code: bool = False

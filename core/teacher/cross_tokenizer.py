@@ -96,7 +96,7 @@ def score_across(
         positions = [j for chunk in chunks for j in range(chunk.student_start, chunk.student_stop)]
         entry = align(trajectory, positions, [1.0] * len(positions))
         recorded = rollout_logprobs(entry, trajectory)
-        selected.append(selected_of(entry))
+        selected.append(selected_of(entry, trajectory))
         ids += entry.target_token_ids
         rollouts += recorded
         teachers += _spread(chunks, recorded, logprobs)

@@ -1,27 +1,26 @@
 """Ask the teacher about exactly the states that the student visited.
 
-One padded forward pass scores many trajectories, and only one batch of teacher outputs is alive at
-a time: it is reduced to k log-probabilities or one per position, or kept as hidden states, before
-the next.
+One padded forward pass scores several trajectories, and only one batch of teacher outputs is alive
+at a time: it is reduced to k log-probabilities or one per position, or kept as hidden states,
+before the next.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from core.errors import AlignmentError, StalePolicyError, TokenizerMismatchError
-from core.losses.buckets import top_k_targets
-from core.losses.sampled import sampled_log_probs
 from core.losses.targets import BucketTargets, SampledTargets
-from core.losses.temperature import at_temperature
 from core.models.backend import Backend
-from core.models.batching import needed_tokens, pad_batch, plan_physical
+from core.models.batching import needed_tokens
 from core.recipe.runtime import Runtime
 from core.recipe.specs import ScoreSpec
-from core.teacher.targets import Provenance, ScoredTargets, Selected
+from core.teacher.physical import Asked, Columns, ScoringShape, answer, nothing, plan
+from core.teacher.reuse import Reuse, Tally
+from core.teacher.target_cache import TargetCache
+from core.teacher.targets import Provenance, ScoredTargets, Selected, tokens_digest
 from core.trajectory.alignment import AlignmentMap, align
 from core.trajectory.trajectory import Trajectory
 from core.trajectory.transcript import TeacherView
@@ -41,19 +40,6 @@ class SelectedPositions(Protocol):
         ...
 
 
-@dataclass
-class _Columns:
-    """Results of the positions scored so far, batch by batch."""
-
-    support_ids: list[Tensor] = field(default_factory=list)
-    support_logprobs: list[Tensor] = field(default_factory=list)
-    tail_logprob: list[Tensor] = field(default_factory=list)
-    entropy: list[Tensor] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
-    sampled_logprobs: list[Tensor] = field(default_factory=list)
-
-
-@torch.no_grad()
 def score(
     teacher: Backend,
     trajectories: Sequence[Trajectory],
@@ -63,8 +49,13 @@ def score(
     *,
     teacher_digest: str,
     teacher_views: Sequence[TeacherView] | None = None,
+    cache: TargetCache | None = None,
+    tally: Tally | None = None,
 ) -> ScoredTargets:
     """Score the selected positions of trajectories.
+
+    A trajectory whose every target is in the cache is not read by the teacher; the targets are
+    bitwise those that it would give.
 
     Args:
         teacher: The frozen model.
@@ -74,6 +65,8 @@ def score(
         runtime: Physical sizes.
         teacher_digest: Content digest of the teacher's weights.
         teacher_views: What the teacher reads in place of the trajectories (with a hint).
+        cache: Targets of earlier steps; None asks the teacher about everything.
+        tally: Counts what came from the cache; the targets do not depend on that.
 
     Raises:
         TokenizerMismatchError: The trajectories were made by another tokenizer.
@@ -92,20 +85,17 @@ def score(
         for trajectory, view, entry in zip(trajectories, views, maps, strict=True)
     ]
     check_lengths(teacher, trajectories, sequences)
-    columns = _Columns()
-    scored: list[int] = []
-    for indices in plan_physical([len(sequence) for sequence in sequences], runtime):
-        batch = pad_batch(
-            [sequences[i] for i in indices],
-            [maps[i].teacher_prediction_positions for i in indices],
-            teacher.tokenizer.pad_id,
-            teacher.device,
+    asked = [
+        Asked(
+            tokens,
+            entry.teacher_prediction_positions,
+            entry.target_token_ids,
+            ScoringShape.of(teacher, runtime, len(tokens)),
         )
-        hidden_NH = batch.gather(teacher.hidden_states(batch.token_ids_BT, batch.lengths_B))
-        ids = [token for i in indices for token in maps[i].target_token_ids]
-        _keep(teacher, hidden_NH, ids, spec, runtime.chunk_size, columns)
-        scored.extend(indices)
-    order_N = _trajectory_order(scored, [len(entry.token_weights) for entry in maps])
+        for tokens, entry in zip(sequences, maps, strict=True)
+    ]
+    reuse = Reuse(cache, teacher, spec, runtime, teacher_digest, tally or Tally())
+    columns = _answered(teacher, asked, spec, reuse)
     return ScoredTargets(
         provenance=Provenance(
             mode=spec.loss_mode,
@@ -116,9 +106,26 @@ def score(
             tokenizer_digest=teacher.tokenizer.digest,
             policy_version=trajectories[0].policy_version,
         ),
-        selected=tuple(selected_of(entry) for entry in maps),
-        values=_values(columns, order_N, spec, maps, trajectories),
+        selected=tuple(
+            selected_of(entry, trajectory)
+            for entry, trajectory in zip(maps, trajectories, strict=True)
+        ),
+        values=_values(columns, spec, maps, trajectories),
     )
+
+
+def _answered(teacher: Backend, asked: Sequence[Asked], spec: ScoreSpec, reuse: Reuse) -> Columns:
+    """Return the columns of all positions, trajectory by trajectory."""
+    known = reuse.recall(asked)
+    missing = [i for i, one in enumerate(asked) if one.positions and known[i] is None]
+    computed: list[tuple[int, Columns]] = []
+    for indices in plan(asked, missing):
+        answers = answer(teacher, [asked[i] for i in indices], spec)
+        computed += zip(indices, answers, strict=True)
+    reuse.keep(computed)
+    of_index = dict(enumerate(known)) | dict(computed)
+    parts = [nothing(teacher, spec), *(part for _, part in sorted(of_index.items()) if part)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _check(
@@ -182,57 +189,15 @@ def check_lengths(
             )
 
 
-def _keep(
-    teacher: Backend,
-    hidden_NH: Tensor,
-    target_ids: Sequence[int],
-    spec: ScoreSpec,
-    chunk_size: int,
-    columns: _Columns,
-) -> None:
-    """Reduce one batch of hidden states to what is kept of it, on the CPU."""
-    if spec.loss_mode == "exact_full_vocab":
-        columns.hidden.append(hidden_NH.cpu())
-        return
-    if spec.loss_mode == "verl_pg_k1":
-        ids_N = torch.tensor(target_ids, dtype=torch.int64, device=hidden_NH.device)
-        for hidden_CH, ids_C in zip(
-            hidden_NH.split(chunk_size), ids_N.split(chunk_size), strict=True
-        ):
-            logits_CV = at_temperature(teacher.project(hidden_CH), spec.temperature or 1.0)
-            columns.sampled_logprobs.append(sampled_log_probs(logits_CV, ids_C).cpu())
-        return
-    for hidden_CH in hidden_NH.split(chunk_size):
-        targets = top_k_targets(
-            teacher.project(hidden_CH), spec.top_k or 1, spec.temperature or 1.0
-        )
-        columns.support_ids.append(targets.support_ids_NK.cpu())
-        columns.support_logprobs.append(targets.support_logprobs_NK.cpu())
-        columns.tail_logprob.append(targets.tail_logprob_N.cpu())
-        if targets.entropy_N is not None:
-            columns.entropy.append(targets.entropy_N.cpu())
-
-
-def _trajectory_order(scored: Sequence[int], counts: Sequence[int]) -> Tensor:
-    """Return, for each position in trajectory order, its row in the order of scoring."""
-    starts, start = {}, 0
-    for index in scored:
-        starts[index] = start
-        start += counts[index]
-    rows = [starts[index] + n for index, count in enumerate(counts) for n in range(count)]
-    return torch.tensor(rows, dtype=torch.int64)
-
-
 def _values(
-    columns: _Columns,
-    order_N: Tensor,
+    columns: Columns,
     spec: ScoreSpec,
     maps: Sequence[AlignmentMap],
     trajectories: Sequence[Trajectory],
 ) -> BucketTargets | SampledTargets | Tensor:
-    if columns.hidden:
-        return torch.cat(columns.hidden)[order_N]
-    if columns.sampled_logprobs:
+    if spec.loss_mode == "exact_full_vocab":
+        return columns["teacher_hidden_NH"]
+    if spec.loss_mode == "verl_pg_k1":
         ids = [token for entry in maps for token in entry.target_token_ids]
         rollout = [
             value
@@ -241,16 +206,10 @@ def _values(
         ]
         return SampledTargets(
             sampled_ids_N=torch.tensor(ids, dtype=torch.int64),
-            teacher_logprobs_N=torch.cat(columns.sampled_logprobs)[order_N],
             rollout_logprobs_N=torch.tensor(rollout, dtype=torch.float32),
+            **columns,
         )
-    return BucketTargets(
-        support_ids_NK=torch.cat(columns.support_ids)[order_N],
-        support_logprobs_NK=torch.cat(columns.support_logprobs)[order_N],
-        tail_logprob_N=torch.cat(columns.tail_logprob)[order_N],
-        entropy_N=torch.cat(columns.entropy)[order_N],
-        temperature=spec.temperature or 1.0,
-    )
+    return BucketTargets(**columns, temperature=spec.temperature or 1.0)
 
 
 def rollout_logprobs(entry: AlignmentMap, trajectory: Trajectory) -> list[float]:
@@ -269,10 +228,11 @@ def rollout_logprobs(entry: AlignmentMap, trajectory: Trajectory) -> list[float]
     return [recorded[position + 1] for position in entry.student_prediction_positions]
 
 
-def selected_of(entry: AlignmentMap) -> Selected:
-    """Return the positions of a map as they are stored."""
+def selected_of(entry: AlignmentMap, trajectory: Trajectory) -> Selected:
+    """Return the positions of a trajectory's map as they are stored."""
     return Selected(
         trajectory_id=entry.trajectory_id,
+        tokens_digest=tokens_digest(trajectory.token_ids),
         prediction_positions=list(entry.student_prediction_positions),
         target_ids=list(entry.target_token_ids),
         weights=list(entry.token_weights),

@@ -5,6 +5,7 @@ hidden states, H numbers where the distribution has V, and need the teacher's he
 sampled targets hold the log-probability of the sampled token under teacher and sampler.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -20,7 +21,7 @@ from core.recipe.schema.loss import LossMode
 from core.trajectory.spans import SpanType
 
 KIND = "scored_targets"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TENSORS, DESCRIPTION = "targets.safetensors", "targets.json"
 SPAN_TYPES = tuple(str(kind) for kind in SpanType)
 
@@ -50,6 +51,8 @@ class Selected:
     """Selected positions of one trajectory, as slices of the whole."""
 
     trajectory_id: str
+    tokens_digest: str
+    """SHA-256 of the trajectory's tokens."""
     prediction_positions: list[int]
     """Positions in the student's tokens whose logits predict the targets, ascending."""
     target_ids: list[int]
@@ -132,7 +135,11 @@ class ScoredTargets:
             "schema_version": SCHEMA_VERSION,
             "provenance": asdict(self.provenance),
             "trajectories": [
-                {"trajectory_id": entry.trajectory_id, "positions": len(entry.prediction_positions)}
+                {
+                    "trajectory_id": entry.trajectory_id,
+                    "tokens_digest": entry.tokens_digest,
+                    "positions": len(entry.prediction_positions),
+                }
                 for entry in self.selected
             ],
         }
@@ -212,6 +219,7 @@ def _split(
         selected.append(
             Selected(
                 trajectory_id=entry["trajectory_id"],
+                tokens_digest=entry["tokens_digest"],
                 prediction_positions=columns["prediction_positions_N"][own],
                 target_ids=columns["target_ids_N"][own],
                 weights=columns["weights_N"][own],
@@ -220,6 +228,11 @@ def _split(
         )
         start = own.stop
     return tuple(selected)
+
+
+def tokens_digest(token_ids: Sequence[int]) -> str:
+    """Return the SHA-256 of token ids, as little-endian 64-bit integers."""
+    return hashlib.sha256(torch.tensor(list(token_ids)).numpy().astype("<i8").tobytes()).hexdigest()
 
 
 def _bucket_tensors(targets: BucketTargets) -> list[tuple[str, Tensor]]:

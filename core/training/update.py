@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from core.errors import AlignmentError, BackendError, InputError, StalePolicyError
+from core.errors import BackendError, InputError, StalePolicyError
 from core.losses.options import ObjectiveOptions
 from core.losses.temperature import of_teacher
 from core.models.backend import Backend
 from core.recipe.objective import HANDED_OVER
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
-from core.teacher.targets import ScoredTargets, Selected
+from core.teacher.binding import check_binding
+from core.teacher.targets import ScoredTargets
 from core.training.group import Example, GatherTargets, Objective, clear_gradients
 from core.training.optimizer import Optimizer
 from core.training.state import Counters, StudentState, copy_trainable
@@ -138,16 +139,12 @@ def paired_examples(trajectories: Sequence[Trajectory], scored: ScoredTargets) -
     """Return trajectories with the positions that were scored.
 
     Raises:
+        StaleCacheError: The targets belong to another policy version.
         AlignmentError: The targets belong to other trajectories or tokens.
     """
-    if len(trajectories) != len(scored.selected):
-        raise AlignmentError(
-            f"{len(trajectories)} trajectories but targets for {len(scored.selected)}",
-            "Score these trajectories.",
-        )
+    check_binding(scored, trajectories)
     examples = []
     for trajectory, selected in zip(trajectories, scored.selected, strict=True):
-        _check_same_tokens(trajectory, selected)
         examples.append(
             Example(
                 trajectory_id=trajectory.trajectory_id,
@@ -159,19 +156,6 @@ def paired_examples(trajectories: Sequence[Trajectory], scored: ScoredTargets) -
             )
         )
     return examples
-
-
-def _check_same_tokens(trajectory: Trajectory, selected: Selected) -> None:
-    following = trajectory.token_ids[1:]
-    fits = all(
-        position < len(following) and following[position] == token
-        for position, token in zip(selected.prediction_positions, selected.target_ids, strict=True)
-    )
-    if selected.trajectory_id != trajectory.trajectory_id or not fits:
-        raise AlignmentError(
-            f"the targets of {selected.trajectory_id} do not fit {trajectory.trajectory_id}",
-            "Score these trajectories.",
-        )
 
 
 def _groups(count: int, size: int) -> list[range]:
