@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import InterruptedRunError, OpdError
+from flows.cache import app as cache
 from flows.environments import app as environments
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(environments, name="env")
+app.add_typer(cache, name="cache")
 
 INTERRUPTED = InterruptedRunError.exit_code
 LAST_ERROR = Path(".opd/last-error.log")

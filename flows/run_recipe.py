@@ -60,5 +60,9 @@ def print_summary(summary: dict[str, Any]) -> None:
         f"{summary['steps']} steps: {summary['computed']} computed, {summary['cached']} cached, "
         f"in {summary['wall_time_s']:.1f} s"
     )
+    targets = summary["teacher_targets"]
+    if targets["reused_positions"]:
+        asked = sum(targets.values())
+        print(f"{targets['reused_positions']} of {asked} teacher targets came from the cache")
     if summary["report"]:
         print(f"report: {summary['view']}/report.html")

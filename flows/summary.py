@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from core.artifacts.store import Store
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
 from flows.graph import RunRefs
 from tasks.caching import open_store
+
+REUSE = ("reused_positions", "computed_positions")
+"""Metrics of scoring that say what the teacher cache was good for."""
 
 
 def summarise_run(
@@ -29,7 +33,16 @@ def summarise_run(
         "report": str(report) if report is not None else None,
         "student": run.student.model_dump(),
         "student_path": str(store.path(run.student)),
+        "teacher_targets": _reuse(run, store),
         "steps": calls,
         "computed": computed,
         "cached": calls - computed,
     }
+
+
+def _reuse(run: RunRefs, store: Store) -> dict[str, int]:
+    """Return how many targets of the run came from the teacher cache when they were scored."""
+    found = [
+        store.record(ref).metrics for role, ref in run.parts.items() if role.startswith("targets_")
+    ]
+    return {name: sum(metrics.get(name, 0) for metrics in found) for name in REUSE}

@@ -1,5 +1,6 @@
 """Targets: what the teacher says at the selected positions of one cycle's episodes."""
 
+import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,8 @@ from core.artifacts.record import ArtifactRef
 from core.recipe.specs import ScoreSpec
 from tasks.caching import StepContext, step
 from tasks.labels import batched_class
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from core.teacher.target_cache import TargetCache
@@ -55,6 +58,9 @@ def score_rollouts(
     scored.save(context.out)
     stats = aggregate_stats(selection.stats for selection in selections)
     write_json(context.out / "selection.json", stats)
+    if tally.reused_positions:
+        asked = tally.reused_positions + tally.computed_positions
+        logger.info("%d of %d targets came from the cache", tally.reused_positions, asked)
     # What the cache held is no content: the record alone knows it.
     return stats | asdict(tally)
 

@@ -9,7 +9,6 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +24,8 @@ from core.models.quantization import (
     quantisation_tensors,
     settle,
 )
-from core.models.tokenizer import load_tokenizer
 from core.models.row_cache import RowCache, cache_argument
+from core.models.tokenizer import load_tokenizer
 from core.recipe.schema.adapters import Lora
 from core.seeding import derive_seed
 

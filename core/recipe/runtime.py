@@ -81,7 +81,7 @@ class Runtime(Section):
     max_update_padded_tokens: int | None = Field(default=None, ge=1)
     """Tokens, padding included, of one physical update batch; null is no limit."""
     length_bucketing: bool = True
-    """Batch episodes of similar length."""
+    """Batch updates of episodes of similar length; scoring always does."""
     chunk_size: int = Field(default=256, ge=1, le=65_536)
     """Positions whose logits exist at the same time."""
     oom_retries: int = Field(default=3, ge=0, le=10)

@@ -73,7 +73,7 @@ def _check(teacher: Backend, shape: ScoringShape, spec: ScoreSpec) -> Finding:
     first = answer(teacher, [_probe(row, positions, shape) for row in ids_BT.tolist()], spec)
     other_BT = noise()
     other_BT[::2, :half] = ids_BT[::2, :half]
-    early = [p for p in positions if p < half]
+    early = [p for p in positions if p + 1 < half]  # with their target tokens
     asked = [
         _probe(row, early[1:] if index % 2 == 0 else early[:1], shape)
         for index, row in enumerate(other_BT.tolist())

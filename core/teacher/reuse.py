@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 class Tally:
     """What one step had from the cache."""
 
-    reused: int = 0
+    reused_positions: int = 0
     """Positions that were served."""
-    computed: int = 0
+    computed_positions: int = 0
     """Positions that the teacher was asked about."""
-    forwarded: int = 0
+    forwarded_trajectories: int = 0
     """Trajectories that the teacher read."""
 
 
@@ -55,10 +55,10 @@ class Reuse:
             known = self._found(self.cache) or known
         for one, columns in zip(asked, known, strict=True):
             if columns is not None:
-                self.tally.reused += len(one.positions)
+                self.tally.reused_positions += len(one.positions)
             elif one.positions:
-                self.tally.computed += len(one.positions)
-                self.tally.forwarded += 1
+                self.tally.computed_positions += len(one.positions)
+                self.tally.forwarded_trajectories += 1
         return known
 
     def keep(self, computed: Sequence[tuple[int, Columns]]) -> None:
@@ -70,8 +70,8 @@ class Reuse:
             self.cache.publish(
                 self._scope(),
                 episodes,
-                hits=self.tally.reused,
-                misses=self.tally.computed,
+                hits=self.tally.reused_positions,
+                misses=self.tally.computed_positions,
                 served=self._served,
                 max_bytes=self.runtime.cache_max_bytes,
                 entries_per_shard=self.runtime.cache_entries_per_shard,

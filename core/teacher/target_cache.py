@@ -126,7 +126,7 @@ class TargetCache:
             grown = index.model_copy(update={"scopes": scopes, "shards": (*index.shards, *fresh)})
             kept = pruned(grown, Usage(used=used), max_bytes)
             listed = {shard.file for shard in kept.shards}
-            if kept.shards != index.shards:
+            if fresh or kept.shards != index.shards:
                 replace_index(self.directory, kept)
             own = scope.digest
             write_usage(

@@ -5,7 +5,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from core.errors import BackendError, ModelSourceError
 from core.models.backend import Backend

@@ -13,6 +13,7 @@ EXECUTION_VALUES = {
         "cache.verify_checksums_on_load",
     ),
     "true": (
+        "cache.enabled",
         "models.student.gradient_checkpointing",
         "rollout.record_logprobs",
         "loss.allow_large_exact",
@@ -28,7 +29,7 @@ FIXED_BY_A_RULE = ("cache.strict_policy_version", "cache.reuse_across_policy_ver
 
 def test_every_execution_key_has_a_field_of_its_own():
     targets = [f"runtime.{field}" for field in EXECUTION_KEYS.values()]
-    assert len(set(targets)) == len(targets) == 33
+    assert len(set(targets)) == len(targets) == 35
     assert set(targets) <= set(fields())
 
 
