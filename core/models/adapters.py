@@ -38,8 +38,9 @@ def make_trainable(model: Any, lora: Lora | None, seed: int, dtype: torch.dtype)
     if lora is not None and lora.enabled:
         attach_lora(model, lora, seed)
     elif lora is not None and dtype is not torch.float32:
+        name = str(dtype).removeprefix("torch.")
         raise BackendError(
-            f"models.student.dtype={str(dtype).removeprefix('torch.')} cannot train every weight: small steps are lost",
+            f"models.student.dtype={name} cannot train every weight: small steps are lost",
             "Set models.student.dtype=float32, or models.student.lora.enabled=true.",
         )
 

@@ -51,7 +51,9 @@ class Probed:
         predicts_BT = torch.zeros_like(token_ids_BT, dtype=torch.bool)
         for row, length in enumerate(lengths_B.tolist()):
             ids = token_ids_BT[row, :length].tolist()
-            own = next(one for one in self.episodes if one.token_ids[:length] == ids)
+            own = next((one for one in self.episodes if one.token_ids[:length] == ids), None)
+            if own is None:  # a dummy row of scoring: nothing is predicted there
+                continue
             written = torch.tensor([*own.model_mask[1:], False])
             predicts_BT[row, :length] = written[:length]
         return predicts_BT
