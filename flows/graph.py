@@ -1,14 +1,18 @@
 """The graph of one run, as plain calls. Running and planning differ only in what ``call`` does."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from core.artifacts.record import ArtifactRef
+from core.artifacts.store import Store
 from core.recipe import model_steps, steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
+from core.training.collapse import StopReason, read_watch
 from tasks.caching import Step
 from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
@@ -48,15 +52,33 @@ class RunRefs:
     parts: dict[str, Ref] = field(default_factory=dict)
     """Parents of the report, by role: ``evaluation-…``, ``rollouts-…``, ``targets-…``, …"""
     report: Ref = None
+    stopped: StopReason | None = None
+    """Why it ended before its last cycle."""
 
 
-def run_graph(recipe: Recipe, call: Call) -> RunRefs:
-    """Walk one run: splits, traces, teacher, cold start, cycles, evaluations, report."""
+def never_stopped(student: Ref) -> StopReason | None:
+    """Say that a run goes on."""
+    del student
+    return None
+
+
+def run_graph(
+    recipe: Recipe, call: Call, stopped: Callable[[Ref], StopReason | None] = never_stopped
+) -> RunRefs:
+    """Walk one run: splits, traces, teacher, cold start, cycles, evaluations, report.
+
+    Args:
+        recipe: What to compute.
+        call: Runs or plans one step.
+        stopped: Says of a student after a cycle whether the run ends with it.
+    """
     run = RunRefs()
     _prepare(recipe, call, run)
     _start(recipe, call, run)
     for cycle in range(num_cycles(recipe)):
-        _cycle(recipe, call, run, cycle)
+        _cycle(recipe, call, run, cycle, stopped)
+        if run.stopped is not None:
+            break
     report = steps.report_spec(recipe)
     if report is not None:
         run.report = call(write_report, report, name=recipe.run.mode, **run.parts)
@@ -102,7 +124,24 @@ def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
             _evaluate(recipe, call, run, 0)
 
 
-def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
+def stop_reason(student: Ref, store: Store) -> StopReason | None:
+    """Return why a run ends with a student, or None where it goes on or the student is not there.
+
+    Raises:
+        StoreError: What the artifact says about it is damaged.
+    """
+    if not isinstance(student, ArtifactRef):
+        return None
+    return read_watch(store.path(student)).stopped
+
+
+def _cycle(
+    recipe: Recipe,
+    call: Call,
+    run: RunRefs,
+    cycle: int,
+    stopped: Callable[[Ref], StopReason | None],
+) -> None:
     name = f"cycle-{cycle + 1:03d}"
     rollouts = call(
         sample_rollouts,
@@ -131,14 +170,17 @@ def _cycle(recipe: Recipe, call: Call, run: RunRefs, cycle: int) -> None:
         f"student_{cycle:04d}": run.student,
     }
     done, every = cycle + 1, recipe.train.eval_every_cycles
-    if done == num_cycles(recipe) or (every and done % every == 0):
-        _evaluate(recipe, call, run, done)
+    if done < num_cycles(recipe):
+        run.stopped = stopped(run.student)
+    is_last = done == num_cycles(recipe) or run.stopped is not None
+    if is_last or (every and done % every == 0):
+        _evaluate(recipe, call, run, done, done if is_last else num_cycles(recipe))
 
 
-def _evaluate(recipe: Recipe, call: Call, run: RunRefs, done: int) -> None:
+def _evaluate(recipe: Recipe, call: Call, run: RunRefs, done: int, last: int | None = None) -> None:
     spec = steps.evaluation_spec(recipe)
     if spec is not None:
-        stage = stage_name(done, num_cycles(recipe), recipe.run.mode)
+        stage = stage_name(done, num_cycles(recipe) if last is None else last, recipe.run.mode)
         run.parts[f"evaluation_{done + 1:04d}"] = call(
             evaluate_student,
             spec,

@@ -22,7 +22,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
 from core.report.view import assemble_view, directory_name
-from flows.graph import RunRefs, num_steps, run_graph
+from flows.graph import RunRefs, num_steps, run_graph, stop_reason
 from flows.progress import LISTENER
 from flows.sources import locate_models
 from flows.summary import summarise_run
@@ -69,9 +69,10 @@ def opd_cycle(
     check(recipe, runtime)
     recipe, runtime = locate_models(recipe, runtime)
     caller = _Caller(runtime, num_steps(recipe))
-    run = run_graph(recipe, caller)
-    summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)
     store = open_store(runtime.store)
+    run = run_graph(recipe, caller, lambda student: stop_reason(student, store))
+    caller.finish()
+    summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)
     view = assemble_view(store, run.parts, run.student, run.report, recipe, runtime)
     summary["view"] = str(view)
     _publish(run, runtime, summary)
@@ -103,10 +104,14 @@ class _Caller:
         self.computed += call.found is None
         self._listener.after(cached=call.found is not None)
         now = time.monotonic()
-        if now - self._shown >= PROGRESS_S or self.calls == self._total:
+        if now - self._shown >= PROGRESS_S:
             update_progress_artifact(self._artifact, 100.0 * self.calls / self._total)
             self._shown = now
         return ref
+
+    def finish(self) -> None:
+        """Say that nothing is left to do, however many cycles a run took."""
+        update_progress_artifact(self._artifact, 100.0)
 
 
 def _publish(run: RunRefs, runtime: Runtime, summary: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
-from flows.graph import run_graph
+from flows.graph import run_graph, stop_reason
 from flows.sources import locate_models
 from tasks.caching import Step, hit_labels
 
@@ -81,8 +81,9 @@ def plan(recipe: Recipe, runtime: Runtime) -> Plan:
         StoreError: The store cannot be read.
     """
     check(recipe, runtime)
-    planner = _Planner(Store(runtime.store), runtime)
-    run_graph(recipe, planner)
+    store = Store(runtime.store)
+    planner = _Planner(store, runtime)
+    run_graph(recipe, planner, lambda student: stop_reason(student, store))
     return planner.plan
 
 

@@ -56,6 +56,8 @@ def print_summary(summary: dict[str, Any]) -> None:
     """Print the success numbers, what was computed, and where the report is."""
     for stage, rate in summary["success"].items():
         print(f"{stage:<24} {rate:7.1%} held-out success")
+    if summary["stopped"]:
+        print(f"stopped early: {summary['stopped']} stayed below its bound in section train")
     print(
         f"{summary['steps']} steps: {summary['computed']} computed, {summary['cached']} cached, "
         f"in {summary['wall_time_s']:.1f} s"

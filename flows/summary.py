@@ -5,7 +5,6 @@ from typing import Any
 from core.artifacts.store import Store
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
 from flows.graph import RunRefs
 from tasks.caching import open_store
@@ -20,16 +19,18 @@ def summarise_run(
     """Return success by stage, the report's place, and how much came from the store."""
     store = open_store(runtime.store)
     success = {}
+    last = sum(role.startswith("rollouts_") for role in run.parts)
     for role, ref in run.parts.items():
         if role.startswith("evaluation_"):
             done = int(role.removeprefix("evaluation_")) - 1
             rate = store.record(ref).metrics["success_rate"]
-            success[stage_name(done, num_cycles(recipe), recipe.run.mode)] = rate
+            success[stage_name(done, last, recipe.run.mode)] = rate
     report = store.path(run.report) / "report.html" if run.report is not None else None
     return {
         "mode": recipe.run.mode,
         "seed": recipe.run.seed,
         "success": success,
+        "stopped": run.stopped,
         "report": str(report) if report is not None else None,
         "student": run.student.model_dump(),
         "student_path": str(store.path(run.student)),

@@ -38,6 +38,7 @@ def evaluate_student(
         policy_version=counters.parameter_version,
         model_digest=digest,
         slots=context.runtime.slots,
+        samples_per_task=spec.samples_per_task or 1,
     )
     context.record_numeric_class(engine_class(backend, limits))
     write_trajectories(context.out / "eval_trajectories.jsonl", done.trajectories)

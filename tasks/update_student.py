@@ -21,6 +21,7 @@ def update_student(
     """Write the new state, rows per optimizer step and per token, and what the canaries found."""
     from core.teacher.targets import load_targets
     from core.training.canaries import check_canaries
+    from core.training.collapse import read_watch, watch, write_watch
     from core.training.opening import open_weights, read_model, write_model
     from core.training.state import load_state
     from core.training.update import update
@@ -44,7 +45,12 @@ def update_student(
     write_model(context.out, read_model(origin))
     write_jsonl(context.out / "metrics.jsonl", done.rows)
     write_jsonl(context.out / "token_analysis.jsonl", done.token_rows)
-    return {"optimizer_steps": len(done.rows), **_headline(done.rows), **done.physical}
+    found = {"optimizer_steps": len(done.rows), **_headline(done.rows), **done.physical}
+    if spec.stop is not None:
+        seen = watch(read_watch(origin), trajectories, spec.stop)
+        write_watch(context.out, seen)
+        found["stopped"] = seen.stopped
+    return found
 
 
 def _headline(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -47,8 +47,9 @@ def evaluate(
     policy_version: int,
     model_digest: str,
     slots: int,
+    samples_per_task: int = 1,
 ) -> Evaluation:
-    """Run each task once and summarise.
+    """Run each task and summarise.
 
     Args:
         backend: Holds the weights to be judged.
@@ -60,15 +61,20 @@ def evaluate(
         policy_version: Optimizer steps behind the weights.
         model_digest: Content digest of the weights.
         slots: Episodes decoded together; it changes no episode.
+        samples_per_task: Episodes of each task, which follow each other.
     """
+    ids = [f"{task.task_id}:eval:v{policy_version}" for task in tasks]
+    repeated = [task for task in tasks for _ in range(samples_per_task)]
+    if samples_per_task > 1:
+        ids = [f"{name}:s{sample}" for name in ids for sample in range(samples_per_task)]
     trajectories = run_episodes(
         backend,
         make_environment,
-        tasks,
+        repeated,
         limits,
         sampling,
         seed=seed,
-        trajectory_ids=[f"{task.task_id}:eval:v{policy_version}" for task in tasks],
+        trajectory_ids=ids,
         policy_version=policy_version,
         model_digest=model_digest,
         slots=slots,

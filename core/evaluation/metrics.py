@@ -2,12 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from math import comb
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from core.evaluation.statistics import wilson
-from core.trajectory.trajectory import Trajectory
+from core.evaluation.statistics import Interval, wilson
+from core.trajectory.trajectory import TerminationReason, Trajectory
+
+ENDED_ITSELF = (TerminationReason.FINAL_ANSWER, TerminationReason.EOS_WITHOUT_FINAL)
+"""Reasons that are the student's own doing; every other one is a limit or a defect."""
 
 
 class RolloutStats(BaseModel):
@@ -20,7 +24,9 @@ class RolloutStats(BaseModel):
     success_rate: float | None
     """Solved episodes over all episodes."""
     success_interval: tuple[float, float] | None
-    """Wilson's 95 % interval of ``success_rate``."""
+    """Wilson's 95 % interval of ``success_rate``; several episodes of a task count as one."""
+    pass_at_k: dict[str, float]
+    """Share of tasks that one of k episodes solves, by k; empty where a task has one episode."""
     success_by_difficulty: dict[str, dict[str, float]]
     """Per difficulty: rollouts, solved, rate and its Wilson interval."""
     parse_valid_tool_call_rate: float | None
@@ -31,11 +37,18 @@ class RolloutStats(BaseModel):
     """Well-formed final answers over emitted ones."""
     turns_mean: float | None
     generated_tokens: int
+    generated_tokens_mean: float | None
+    """Sampled tokens per episode."""
     generated_tokens_per_solved: float | None
+    ended_itself_rate: float | None
+    """Episodes that the student ended, with an answer or with nothing, over all episodes."""
     kept_mass_mean: float | None
     """Mean probability kept by truncation; below 1 the rollouts are not exactly on-policy."""
     sampled_logprob_mean: float | None
     """Nats per sampled token under the sampling distribution."""
+    sampled_entropy: float | None
+    """Minus that: where nothing is truncated an unbiased estimate, from one token per position, of
+    the entropy of the distribution that was sampled from, nats per token."""
     termination_reasons: dict[str, int]
     failure_categories: dict[str, int]
     counters: dict[str, int]
@@ -49,13 +62,53 @@ def _mean(values: Sequence[float]) -> float | None:
     return _rate(sum(values), len(values))
 
 
-def _by_difficulty(trajectories: Sequence[Trajectory]) -> dict[str, dict[str, float]]:
-    groups: dict[str, list[bool]] = {}
+def _interval(trajectories: Sequence[Trajectory]) -> Interval:
+    """Return Wilson's interval with one observation per task: its episodes are no independent ones.
+
+    The design effect of m equally reliable episodes of a task is at most m, so this never claims
+    too much.
+    """
+    tasks = len({row.task_id for row in trajectories})
+    solved = sum(row.solved for row in trajectories)
+    return wilson(solved * tasks / len(trajectories), tasks)
+
+
+def pass_at_k(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return the share of tasks that k episodes solve at least once, for k = 1, 2, 4, … and n.
+
+    1 − C(n−c, k)/C(n, k), c of n episodes of a task solved, averaged over tasks: the unbiased
+    estimate of Chen et al. 2021 (arXiv 2107.03374), equation 1.
+
+    Args:
+        trajectories: Episodes of some tasks; n is the fewest that a task has.
+
+    Returns:
+        By k as text, as JSON has it; empty where n is below 2.
+    """
+    by_task: dict[str, list[bool]] = {}
     for row in trajectories:
-        groups.setdefault(str(row.metadata.get("difficulty", "all")), []).append(row.solved)
+        by_task.setdefault(row.task_id, []).append(row.solved)
+    fewest = min(map(len, by_task.values()), default=0)
+    if fewest < 2:
+        return {}
+    sizes = sorted({2**power for power in range(fewest.bit_length())} | {fewest})
+    return {
+        str(k): _mean([_pass(sum(s), len(s), k) for s in by_task.values()]) or 0.0 for k in sizes
+    }
+
+
+def _pass(solved: int, count: int, k: int) -> float:
+    return 1.0 - comb(count - solved, k) / comb(count, k)
+
+
+def _by_difficulty(trajectories: Sequence[Trajectory]) -> dict[str, dict[str, float]]:
+    groups: dict[str, list[Trajectory]] = {}
+    for row in trajectories:
+        groups.setdefault(str(row.metadata.get("difficulty", "all")), []).append(row)
     table = {}
-    for name, solved in sorted(groups.items()):
-        interval = wilson(sum(solved), len(solved))
+    for name, rows in sorted(groups.items()):
+        solved = [row.solved for row in rows]
+        interval = _interval(rows)
         table[name] = {
             "rollouts": len(solved),
             "solved": sum(solved),
@@ -80,7 +133,8 @@ def _categories(values: Sequence[str]) -> dict[str, int]:
 def summarise(trajectories: Sequence[Trajectory]) -> RolloutStats:
     """Return the statistics of some episodes; of none, every rate is None."""
     count, solved = len(trajectories), sum(row.solved for row in trajectories)
-    interval = wilson(solved, count) if count else None
+    interval = _interval(trajectories) if count else None
+    sampled_logprob = _mean([value for row in trajectories for value in row.logprobs])
     events = _summed_counters(trajectories)
     generated = sum(sum(row.model_mask) for row in trajectories)
     executed = events.get("tool_execution_successes", 0) + events.get("tool_execution_errors", 0)
@@ -89,6 +143,7 @@ def summarise(trajectories: Sequence[Trajectory]) -> RolloutStats:
         solved=solved,
         success_rate=_rate(solved, count),
         success_interval=(interval.lower, interval.upper) if interval else None,
+        pass_at_k=pass_at_k(trajectories),
         success_by_difficulty=_by_difficulty(trajectories),
         parse_valid_tool_call_rate=_rate(
             events.get("parsed_tool_calls", 0), events.get("emitted_tool_calls", 0)
@@ -99,9 +154,12 @@ def summarise(trajectories: Sequence[Trajectory]) -> RolloutStats:
         ),
         turns_mean=_mean([len(row.turns) for row in trajectories]),
         generated_tokens=generated,
+        generated_tokens_mean=_rate(generated, count),
         generated_tokens_per_solved=_rate(generated, solved),
         kept_mass_mean=_mean([mass for row in trajectories for mass in row.kept_mass]),
-        sampled_logprob_mean=_mean([value for row in trajectories for value in row.logprobs]),
+        ended_itself_rate=_mean([row.termination_reason in ENDED_ITSELF for row in trajectories]),
+        sampled_logprob_mean=sampled_logprob,
+        sampled_entropy=None if sampled_logprob is None else -sampled_logprob,
         termination_reasons=_categories([row.termination_reason.value for row in trajectories]),
         failure_categories=_categories([row.verification.failure_category for row in trajectories]),
         counters=events,

@@ -28,14 +28,14 @@ class Interval:
     conditional_on_seeds: bool = False
 
 
-def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+def wilson(successes: float, trials: int, confidence: float = 0.95) -> Interval:
     """Return Wilson's score interval of a proportion.
 
     (p + z²/2n ± z·sqrt(p(1−p)/n + z²/4n²)) / (1 + z²/n): Wilson, "Probable inference, the law of
     succession, and statistical inference", JASA 22 (1927).
 
     Args:
-        successes: Between 0 and ``trials``.
+        successes: Between 0 and ``trials``; a fraction where trials are means of repeats.
         trials: At least 1.
         confidence: Coverage, in (0, 1).
 

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+
 from core.errors import InputError, ModelSourceError
 from core.models.loading import first_line, quiet_transformers
 from core.models.source import read_config
+from core.trajectory.tokens import TokenCodec
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
 """Control tags of ChatML, which transcripts are written in."""
@@ -25,14 +28,23 @@ class HFTokenizer:
         backend: The Rust tokenizer (``tokenizers.Tokenizer``).
         eos_ids: Ids that end a turn.
         pad_id: Id that fills padding; any id will do, as masks come from lengths.
+        generation_prompt: What the model's own chat template writes before a reply; None where it
+            has no template, or none that can be asked.
     """
 
-    def __init__(self, backend: Any, eos_ids: tuple[int, ...], pad_id: int) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        eos_ids: tuple[int, ...],
+        pad_id: int,
+        generation_prompt: str | None = None,
+    ) -> None:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
         self.eos_ids = eos_ids
         self.pad_id = pad_id
+        self.generation_prompt = generation_prompt
         # One past the highest id: ids may have holes, and the head may have more rows.
         self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         self.digest = content_digest(backend.to_str())
@@ -82,7 +94,7 @@ def load_tokenizer(path: Path) -> HFTokenizer:
     turn_end_id = _turn_end_id(path, backend)
     eos_ids = sorted({turn_end_id, *_declared_eos_ids(path, loaded.eos_token_id)})
     pad_id = eos_ids[0] if loaded.pad_token_id is None else int(loaded.pad_token_id)
-    return HFTokenizer(backend, tuple(eos_ids), pad_id)
+    return HFTokenizer(backend, tuple(eos_ids), pad_id, _generation_prompt(loaded))
 
 
 def content_digest(serialised: str) -> str:
@@ -104,6 +116,38 @@ def content_digest(serialised: str) -> str:
         content["model"]["merges"] = pairs
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _generation_prompt(loaded: Any) -> str | None:
+    """Return what a chat template writes before a reply: its text with it, less that without."""
+    if not loaded.chat_template:
+        return None
+    asked = [{"role": "user", "content": "x"}]
+    try:
+        plain, prompted = (
+            loaded.apply_chat_template(asked, tokenize=False, add_generation_prompt=wanted)
+            for wanted in (False, True)
+        )
+    except (TemplateError, ValueError, TypeError):  # some templates take no lone user message
+        return None
+    return prompted.removeprefix(plain)
+
+
+def generation_prompts_differ(student: TokenCodec, teacher: TokenCodec) -> bool:
+    """Return whether two models' own templates begin a reply in different ways.
+
+    A teacher that was trained to think first puts its mass on the thought where a student's turn
+    begins, and the first tokens differ for that reason alone.
+
+    Args:
+        student: Its tokenizer.
+        teacher: Its tokenizer.
+
+    Returns:
+        False also where one of them has no template.
+    """
+    own, theirs = (getattr(one, "generation_prompt", None) for one in (student, teacher))
+    return None not in (own, theirs) and own != theirs
 
 
 def _turn_end_id(path: Path, backend: Any) -> int:

@@ -60,6 +60,16 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         lambda recipe: recipe.models.backend == "toy",
         "the toy backend trains every weight, without an adapter",
     ),
+    "train.stop_after_cycles": (
+        lambda recipe: (
+            recipe.train.stop_below_entropy is None and recipe.train.stop_below_success is None
+        ),
+        "train.stop_below_entropy and train.stop_below_success give no bound",
+    ),
+    **{
+        f"train.stop_below_{bound}": (_supervised, "run.mode sft samples nothing")
+        for bound in ("entropy", "success")
+    },
     "run.deterministic": (lambda _: True, "deterministic kernels are always asked for"),
     "eval.seed": (lambda recipe: recipe.eval.temperature == 0, "greedy decoding draws nothing"),
 }

@@ -269,6 +269,8 @@ class EvaluationSpec(Spec):
     """Tasks to solve."""
     seed: int
     """Seed of the sampling; 0 where the temperature is 0 and nothing is drawn."""
+    samples_per_task: int | None = None
+    """Episodes of each task; null is one."""
 
 
 class ReportSpec(Spec):

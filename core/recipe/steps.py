@@ -29,7 +29,7 @@ from core.recipe.specs import (
     SplitSpec,
     TracesSpec,
 )
-from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, UpdateSpec
+from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, StopSpec, UpdateSpec
 
 SELECTORS_WITH_RATIO = ("uniform_ratio", "uniform_budget", "hybrid")
 
@@ -160,6 +160,18 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
     )
 
 
+def stop_spec(recipe: Recipe) -> StopSpec | None:
+    """Return when the run ends early, or None where it never does."""
+    train = recipe.train
+    if train.stop_below_entropy is None and train.stop_below_success is None:
+        return None
+    return StopSpec(
+        min_entropy=train.stop_below_entropy,
+        min_success=train.stop_below_success,
+        after_cycles=train.stop_after_cycles,
+    )
+
+
 def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
     """Return what the update of a cycle (0, 1, …) depends on, besides its parents."""
     loss = recipe.loss
@@ -178,6 +190,7 @@ def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
         freshness=recipe.train.opd_freshness,
         cycle=cycle,
         run_seed=recipe.run.seed,
+        stop=stop_spec(recipe),
     )
 
 
@@ -194,6 +207,7 @@ def evaluation_spec(recipe: Recipe) -> EvaluationSpec | None:
         task_offset=evaluation.task_offset,
         tasks=evaluation.tasks or split_size(recipe) - evaluation.task_offset,
         seed=evaluation.seed if evaluation.temperature > 0 else 0,
+        samples_per_task=evaluation.samples_per_task if evaluation.samples_per_task > 1 else None,
     )
 
 

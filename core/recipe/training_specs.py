@@ -62,6 +62,17 @@ class ColdStartSpec(Spec):
     """Run seed: order of the tasks, selection, dropout."""
 
 
+class StopSpec(Spec):
+    """When a student counts as collapsed."""
+
+    min_entropy: float | None
+    """Least entropy of the student on its own episodes, nats per sampled token; null is any."""
+    min_success: float | None
+    """Least share of solved episodes; null is any."""
+    after_cycles: int
+    """Cycles in a row below a bound that end the run."""
+
+
 class UpdateSpec(Spec):
     """Train the student on the scored episodes of one cycle."""
 
@@ -114,3 +125,5 @@ class UpdateSpec(Spec):
     """Index of the cycle."""
     run_seed: int
     """Seed of dropout."""
+    stop: StopSpec | None = None
+    """When the run ends early; null is never."""

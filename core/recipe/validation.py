@@ -50,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     data.episode_exceeds_turn,
     data.evaluation_turns_are_comparable,
     data.evaluation_lies_in_the_split,
+    data.repeated_samples_differ,
 )
 
 

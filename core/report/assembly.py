@@ -63,7 +63,8 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
         cold_start_steps=_cold_start_steps(parts),
         cycles=cycles,
         episodes=_episodes(parts, spec),
-        canaries=_canaries(parts),
+        canaries=_optional(parts, "student_0000", "canaries.json"),
+        watch=_optional(parts, f"student_{len(cycles) - 1:04d}", "watch.json"),
         artifacts=[_artifact(parts, role) for role in parts.refs],
         provenance=_provenance(parts),
     )
@@ -98,6 +99,7 @@ def _cycle(parts: Parts, number: int) -> CyclePoint:
     return CyclePoint(
         cycle=number,
         rollouts=read_object(parts.path(f"rollouts_{number:04d}") / "stats.json"),
+        selection=read_object(parts.path(f"targets_{number:04d}") / "selection.json"),
         steps=read_rows(parts.path(f"student_{number:04d}") / "metrics.jsonl"),
         seconds={
             name: parts.record(f"{role}_{number:04d}").provenance.wall_time_s
@@ -125,10 +127,10 @@ def _episodes(parts: Parts, spec: ReportSpec) -> list[ShownEpisode]:
     )
 
 
-def _canaries(parts: Parts) -> Json:
-    if "student_0000" not in parts.refs:
+def _optional(parts: Parts, role: str, name: str) -> Json:
+    if role not in parts.refs:
         return {}
-    path = parts.path("student_0000") / "canaries.json"
+    path = parts.path(role) / name
     return read_object(path) if path.exists() else {}
 
 

@@ -52,6 +52,8 @@ class CyclePoint(Row):
 
     cycle: int
     rollouts: Json
+    selection: Json = Field(default_factory=dict)
+    """Which positions the teacher was asked about."""
     steps: list[Json]
     seconds: dict[str, float] = Field(default_factory=dict)
 
@@ -89,6 +91,8 @@ class ReportData(Row):
     cycles: list[CyclePoint] = Field(default_factory=list)
     episodes: list[ShownEpisode] = Field(default_factory=list)
     canaries: Json = Field(default_factory=dict)
+    watch: Json = Field(default_factory=dict)
+    """What the rule that ends collapsed runs has seen; empty where no bound was given."""
     artifacts: list[ArtifactRow] = Field(default_factory=list)
     provenance: Json = Field(default_factory=dict)
 

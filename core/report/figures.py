@@ -107,6 +107,61 @@ def gradient_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     return figure
 
 
+DIAGNOSTICS = {
+    "student_mass": ("student's mass on the support", STUDENT),
+    "teacher_mass": ("teacher's mass on the support", TEACHER),
+    "undecided": ("positions where the teacher is undecided", INK),
+    "clamped": ("positions whose gradient verl's clamp loses", "#b91c1c"),
+    "is_clipped": ("positions that the surrogate clips", SOFT),
+}
+"""What objectives report per position and what is a share of them; the others are no shares."""
+
+
+def diagnostics_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
+    """Shares that tell of the signal's health: positions queried, masses, gates, clamps."""
+    figure = _base("Signal", "cycles done", "share")
+    for label, points in diagnostic_series(cycles).items():
+        colour = next((c for text, c in DIAGNOSTICS.values() if text == label), "#15803d")
+        x, y = zip(*points, strict=True)
+        figure.add_scatter(x=x, y=y, name=label, mode="lines", line={"color": colour})
+    figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%")
+    figure.update_layout(legend={"y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"})
+    figure.update_layout(height=380)
+    return figure
+
+
+def diagnostic_series(cycles: Sequence[CyclePoint]) -> dict[str, list[tuple[int, float]]]:
+    """Return, by label, the cycles done and the share; labels without a point are absent."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for cycle in cycles:
+        shares = {"positions queried": cycle.selection.get("teacher_queried_position_ratio")}
+        if cycle.selection.get("model_bytes"):
+            unaligned = cycle.selection["unaligned_bytes"] / cycle.selection["model_bytes"]
+            shares["bytes without a target"] = unaligned
+        for row in cycle.steps[-1:]:
+            found = row.get("objective_diagnostics", {})
+            shares |= {label: found.get(name) for name, (label, _) in DIAGNOSTICS.items()}
+        for label, value in shares.items():
+            if value is not None:
+                series.setdefault(label, []).append((cycle.cycle + 1, value))
+    return series
+
+
+def collapse_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
+    """Entropy of what the student samples: where it falls to 0 the student says always the same."""
+    figure = _base("Student's entropy", "cycles done", "nats per sampled token")
+    points = [(c.cycle + 1, c.rollouts.get("sampled_entropy")) for c in cycles]
+    figure.add_scatter(
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        mode="lines",
+        line={"color": STUDENT},
+        showlegend=False,
+    )
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
 def cold_start_figure(steps: Sequence[Json]) -> go.Figure:
     """Cross-entropy of the cold start on oracle traces."""
     figure = _base("Cold start", "optimizer steps", "nats per token")
@@ -142,7 +197,13 @@ def figures(
     """Return the fragments of every figure that has data."""
     made = [success_figure(evaluations, cycles)]
     if cycles:
-        made += [objective_figure(cycles), gradient_figure(cycles), seconds_figure(cycles)]
+        made += [
+            objective_figure(cycles),
+            gradient_figure(cycles),
+            collapse_figure(cycles),
+            diagnostics_figure(cycles),
+            seconds_figure(cycles),
+        ]
     if cold_start_steps:
         made.append(cold_start_figure(cold_start_steps))
     return [fragment(figure, f"figure-{number}") for number, figure in enumerate(made)]

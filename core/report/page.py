@@ -9,6 +9,7 @@ from plotly.offline import get_plotlyjs
 
 from core.report.data import ReportData, ShownEpisode, TokenNote, headline
 from core.report.figures import figures
+from core.report.signals import canary_rows, signal_rows
 from core.trajectory.spans import Span
 
 SATURATION_NATS = 4.0
@@ -104,6 +105,8 @@ def render(data: ReportData) -> str:
             Markup(one) for one in figures(data.evaluations, data.cycles, data.cold_start_steps)
         ],
         episodes=[episode_view(one) for one in data.episodes],
+        canaries=canary_rows(data.canaries),
+        signals=signal_rows(data),
     )
 
 

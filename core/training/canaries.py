@@ -5,6 +5,7 @@ variable used, a teacher built from the live student, a trainable base model. Ea
 one of the checks here, on the first real batch and without moving a parameter.
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from core.losses.sampled import sampled_log_probs
 from core.losses.targets import BucketTargets, ExactTargets, LogitTargets, SampledTargets
 from core.models.backend import Backend
 from core.models.tensor_files import tensors_digest
+from core.models.tokenizer import generation_prompts_differ
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
 from core.teacher.targets import ScoredTargets
@@ -36,6 +38,8 @@ from core.training.memory import ChunkSize
 from core.training.state import StudentState
 from core.training.update import check_targets, group_targets, objective_of, paired_examples
 from core.trajectory.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 MAX_TRAJECTORIES = 8
 IDENTITY_TOLERANCE = 1e-5
@@ -91,7 +95,8 @@ def check_canaries(
         teacher: The model that scored; exact targets need its head.
 
     Returns:
-        What was measured, for the report.
+        What was measured, for the report. A teacher whose template begins replies in another way
+        is named there and warned of, and not refused: it may be wanted.
 
     Raises:
         CanaryError: A check failed; the message says which and what it suggests.
@@ -123,6 +128,7 @@ def check_canaries(
         "parameters": len(norms),
         "parameters_without_gradient": sorted(name for name, norm in norms.items() if norm == 0.0),
         "frozen_digest": frozen,
+        "generation_prompts_differ": _compared_prompts(backend, teacher),
     }
     quantised = backend.gradient_check()
     if quantised is not None:
@@ -137,6 +143,16 @@ def check_canaries(
             "A parameter is updated outside the optimizer; this is a defect, please report it.",
         )
     return found
+
+
+def _compared_prompts(student: Backend, teacher: Backend | None) -> bool:
+    if teacher is None or not generation_prompts_differ(student.tokenizer, teacher.tokenizer):
+        return False
+    logger.warning(
+        "the teacher's own template begins a reply in another way than the student's: the first "
+        "tokens of each turn differ for that reason; selection.skip_first_tokens leaves them out"
+    )
+    return True
 
 
 def another_teacher(

@@ -24,6 +24,7 @@ BY_VALUE = {
     "termination_reasons",
     "failure_categories",
     "objective_diagnostics",
+    "pass_at_k",
 }
 """Names of mappings whose keys are data; their values have tables of their own."""
 

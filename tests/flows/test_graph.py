@@ -11,7 +11,9 @@ from core.artifacts.store import Store
 from core.recipe.loading import load
 from core.recipe.objective import objective_name
 from core.recipe.schema.loss import LossMode, ObjectiveName
-from flows.graph import num_steps, run_graph
+from core.training.collapse import StopReason
+from flows.graph import num_steps, run_graph, stop_reason
+from flows.plan import plan_recipe
 from tasks.caching import StepCall
 
 RECIPES = sorted(Path("recipes/objectives").glob("*.yaml"))
@@ -47,7 +49,9 @@ def run(store):
             prepared: StepCall = step.prepare(spec, runtime=loaded.runtime, name=name, **parents)
             return prepared.run()
 
-        return run_graph(loaded.recipe, call), loaded.recipe
+        opened = Store(loaded.runtime.store)
+        done = run_graph(loaded.recipe, call, lambda student: stop_reason(student, opened))
+        return done, loaded.recipe
 
     return call_graph
 
@@ -104,6 +108,46 @@ def test_a_gated_run_trains_on_typed_blocks_of_qualified_episodes_alone(run, tmp
     rows = lines(opened.path(done.parts["student_0000"]) / "token_analysis.jsonl")
     assert {row["trajectory_id"] for row in rows} <= qualified
     assert {row["span_type"] for row in rows} <= {"assistant_final", "assistant_tool_call"}
+
+
+STOPPING = ("train.cycles=4", "train.stop_below_success=0.9", "train.stop_after_cycles=2")
+
+
+def test_a_collapsed_run_is_evaluated_and_reported_and_ends(run, tmp_path):
+    """C53: a student that solves nothing for two cycles ends a run of four; said in the files."""
+    path = next(path for path in RECIPES if path.stem == "reverse_kl")
+    store = f"runtime.store={tmp_path}"
+    done, _ = run(path, store, *STOPPING)
+    assert done.stopped is StopReason.SUCCESS_RATE
+    assert [role for role in done.parts if role.startswith("student_")] == [
+        "student_0000",
+        "student_0001",
+    ]
+    opened = Store(tmp_path)
+    assert opened.record(done.parts["evaluation_0003"]).name == "after-OPD"
+    assert opened.record(done.student).metrics["stopped"] == "success_rate"
+    seen = json.loads((opened.path(done.student) / "watch.json").read_text())
+    assert (seen["cycles_below_success"], seen["stopped"]) == (2, "success_rate")
+    page = json.loads((opened.path(done.report) / "report.json").read_text())
+    assert page["watch"] == seen
+    assert run(path, store, *STOPPING)[0] == done
+    planned = plan_recipe(path, [store, *STOPPING])
+    assert planned.count("hit") == len(planned.steps)
+
+
+def test_bounds_that_hold_change_no_other_step(run, tmp_path):
+    path = next(path for path in RECIPES if path.stem == "reverse_kl")
+    store = f"runtime.store={tmp_path}"
+    free, _ = run(path, store)
+    bounded, _ = run(path, store, "train.stop_below_entropy=0.001")
+    assert bounded.stopped is None
+    opened = Store(tmp_path)
+    digests = [
+        json.loads((opened.path(done.student) / "state.json").read_text())["digest"]
+        for done in (free, bounded)
+    ]
+    assert digests[0] == digests[1]
+    assert (bounded.teacher, bounded.traces) == (free.teacher, free.traces)
 
 
 def test_chunks_of_equal_bytes_of_one_tokenizer_train_like_its_tokens(run, store):

@@ -151,6 +151,16 @@ def evaluation_turns_are_comparable(recipe: Recipe, _: Runtime) -> Iterator[Prob
         )
 
 
+def repeated_samples_differ(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """Greedy episodes of one task are one episode."""
+    if recipe.eval.samples_per_task > 1 and recipe.eval.temperature == 0:
+        yield problem(
+            "eval.samples_per_task",
+            f"is {recipe.eval.samples_per_task}, and eval.temperature 0 draws one episode only",
+            "Set eval.temperature: 1, or leave eval.samples_per_task out.",
+        )
+
+
 def evaluation_lies_in_the_split(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """13: the evaluated slice exists."""
     evaluation, size = recipe.eval, split_size(recipe)

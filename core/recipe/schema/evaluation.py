@@ -24,5 +24,7 @@ class Evaluation(Section):
     """Divides the logits before sampling; 0 takes the most likely token."""
     max_turns: int | None = Field(default=None, ge=1)
     """Turns per episode; null means ``rollout.max_turns``."""
+    samples_per_task: int = Field(default=1, ge=1, le=1024)
+    """Episodes of each task, for pass@k; more than one needs a temperature above 0."""
     seed: int = Field(default=0, ge=0)
     """Seed of the sampling, where the temperature is not 0."""

@@ -42,6 +42,14 @@ class Train(Section):
     """Evaluate after every this many cycles; 0 evaluates at the end only."""
     sft_warmup_cycles: int = Field(default=0, ge=0, le=100_000)
     """Supervised cycles before the first on-policy one, on the same schedule and optimizer."""
+    stop_below_entropy: float | None = Field(default=None, gt=0)
+    """Stop when the student's entropy on its own episodes, in nats per sampled token, lies below
+    this for ``train.stop_after_cycles`` cycles; null never stops."""
+    stop_below_success: float | None = Field(default=None, gt=0, le=1)
+    """Stop when the share of episodes that it solves lies below this for as many cycles; null never
+    stops."""
+    stop_after_cycles: int = Field(default=3, ge=1)
+    """Cycles in a row that end the run."""
     max_selected_training_tokens: int | None = Field(default=None, ge=1)
     """Stop when this many selected tokens were trained on."""
     max_wall_seconds: float | None = Field(default=None, gt=0)

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.evaluation.metrics import outcomes, summarise
 from core.trajectory.spans import Span, SpanType
@@ -111,3 +113,54 @@ def test_outcomes_pair_by_task():
     rows = outcomes([episode("a", solved=True), episode("b", solved=False)])
     assert [row["task_id"] for row in rows] == ["task-a", "task-b"]
     assert [row["reward"] for row in rows] == [1.0, 0.0]
+
+
+def repeated(**solved):
+    """Return the episodes of tasks, one verdict each."""
+    return [
+        episode(f"{task}{n}", solved=own).model_copy(update={"task_id": task})
+        for task, verdicts in solved.items()
+        for n, own in enumerate(verdicts)
+    ]
+
+
+def test_pass_at_k_is_the_unbiased_estimate():
+    """C53: a student that lost its diversity keeps pass@1 and loses pass@k."""
+    stats = summarise(repeated(a=[True, False, False, False], b=[True] * 4, c=[False] * 4))
+    assert stats.pass_at_k == pytest.approx({"1": 1.25 / 3, "2": 1.5 / 3, "4": 2 / 3})
+    assert stats.success_rate == pytest.approx(5 / 12)
+
+
+def test_pass_at_k_goes_as_far_as_the_task_with_the_fewest_episodes():
+    stats = summarise(repeated(a=[True, False, False], b=[False] * 5))
+    assert stats.pass_at_k == pytest.approx({"1": 1 / 6, "2": 1 / 3, "3": 1 / 2})
+    assert summarise(repeated(a=[True], b=[False] * 5)).pass_at_k == {}
+    assert summarise([]).pass_at_k == {}
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=2, max_size=6), min_size=1, max_size=4))
+def test_pass_at_k_rises_with_k_and_starts_at_pass_at_one(verdicts):
+    table = summarise(repeated(**{f"t{n}": one for n, one in enumerate(verdicts)})).pass_at_k
+    rates = [table[k] for k in sorted(table, key=int)]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(sum(sum(one) / len(one) for one in verdicts) / len(verdicts))
+
+
+def test_episodes_of_one_task_are_one_observation_of_the_interval():
+    once = summarise(repeated(a=[True], b=[False]))
+    often = summarise(repeated(a=[True] * 50, b=[False] * 50))
+    assert often.success_interval == pytest.approx(once.success_interval)
+    assert often.success_by_difficulty["easy"]["upper"] == pytest.approx(once.success_interval[1])
+
+
+def test_entropy_length_and_who_ended_an_episode_are_told():
+    """C53."""
+    short = episode("a", solved=True, sampled=2)
+    cut = episode("b", solved=False, sampled=6).model_copy(
+        update={"termination_reason": TerminationReason.MAX_TOKENS}
+    )
+    stats = summarise([short, cut])
+    assert stats.sampled_entropy == 0.5
+    assert stats.generated_tokens_mean == 4.0
+    assert stats.ended_itself_rate == 0.5
+    assert summarise([]).sampled_entropy is None

@@ -1,6 +1,7 @@
 """Ids are exactly those of the text, texts exactly those of the ids, digests those of content."""
 
 import json
+import shutil
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +9,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from core.errors import InputError, ModelSourceError
-from core.models.tokenizer import HFTokenizer, content_digest, load_tokenizer
+from core.models.tokenizer import (
+    HFTokenizer,
+    content_digest,
+    generation_prompts_differ,
+    load_tokenizer,
+)
 from core.trajectory.tokens import TokenCodec
 
 SAMPLES = (
@@ -137,3 +143,41 @@ def test_the_real_tokenizer_keeps_every_sample(smollm2):
     assert [codec.decode(codec.encode(text)) for text in SAMPLES] == list(SAMPLES)
     assert (codec.vocab_size, codec.eos_ids, codec.pad_id) == (49_152, (2,), 2)
     assert codec.encode("<|im_start|>12<|im_end|>") == [1, 33, 34, 2]
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{{ EXTRA }}{% endif %}"
+)
+
+
+@pytest.fixture
+def with_template(tiny_llama, tmp_path):
+    """Return f(template): the tokenizer of a copy of the model that has this chat template."""
+
+    def load(template):
+        directory = tmp_path / f"m{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(tiny_llama, directory)
+        if template is not None:
+            (directory / "chat_template.jinja").write_text(template)
+        return load_tokenizer(directory)
+
+    return load
+
+
+def test_models_that_begin_a_reply_in_another_way_are_told_apart(with_template):
+    """C24: a thinking teacher puts its mass on a thought where the student begins to answer."""
+    plain = with_template(TEMPLATE.replace("{{ EXTRA }}", ""))
+    thinking = with_template(TEMPLATE.replace("{{ EXTRA }}", "<think>\n"))
+    assert plain.generation_prompt == "<|im_start|>assistant\n"
+    assert thinking.generation_prompt == "<|im_start|>assistant\n<think>\n"
+    assert plain.digest == thinking.digest
+    assert generation_prompts_differ(plain, thinking)
+    assert not generation_prompts_differ(plain, plain)
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('system message first') }}"])
+def test_a_model_whose_template_cannot_be_asked_differs_from_none(with_template, template):
+    silent = with_template(template)
+    assert silent.generation_prompt is None
+    assert not generation_prompts_differ(silent, with_template(TEMPLATE))

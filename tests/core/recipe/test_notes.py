@@ -15,6 +15,7 @@ VALUES = {
     "loss.clip_ratio_high": "loss.clip_ratio_high=0.3",
     "loss.clip_ratio_c": "loss.clip_ratio_c=5",
     "loss.estimator_implementation_version": "loss.estimator_implementation_version=1",
+    "train.stop_after_cycles": "train.stop_after_cycles=5",
     "run.deterministic": "run.deterministic=false",
     "eval.seed": "eval.seed=3",
     "models.student.lora.dropout": "models.student.lora.dropout=0.1",
@@ -30,6 +31,8 @@ WITH_MODE = {
     ),
     "loss.top_k": ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean", "loss.top_k=3"),
     "train.opd_freshness": ("run.mode=sft", "train.opd_freshness=replay"),
+    "train.stop_below_entropy": ("run.mode=sft", "train.stop_below_entropy=0.1"),
+    "train.stop_below_success": ("run.mode=sft", "train.stop_below_success=0.1"),
     "train.eval_every_cycles": ("run.mode=sft", "train.eval_every_cycles=2"),
 }
 SMALL_COLD_START = (

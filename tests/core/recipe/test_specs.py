@@ -123,6 +123,9 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "train.adam_beta1": (COLD, "0.5", TRAINING),
     "train.adam_beta2": (COLD, "0.5", TRAINING),
     "train.adam_eps": (COLD, "1e-6", TRAINING),
+    "train.stop_below_entropy": ((), "0.1", UPDATE),
+    "train.stop_below_success": ((), "0.1", UPDATE),
+    "train.stop_after_cycles": (("train.stop_below_entropy=0.1",), "5", UPDATE),
     "train.sft_warmup_cycles": ((), "1", {"cold_start", "rollout", "update"}),
     "eval.enabled": ((), "false", EVALUATION),
     "eval.tasks": ((), "5", EVALUATION),
@@ -130,6 +133,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "eval.split": ((), "train", {"held_out", *EVALUATION}),
     "eval.temperature": ((), "0.5", EVALUATION),
     "eval.max_turns": ((), "5", EVALUATION),
+    "eval.samples_per_task": (("eval.temperature=1",), "4", EVALUATION),
     "eval.seed": (("eval.temperature=1",), "5", EVALUATION),
     "report.enabled": ((), "false", set()),
     "report.max_trajectories": ((), "6", set()),
@@ -204,7 +208,7 @@ def test_specs_survive_strict_json(accepted, overrides):
 
 def test_every_field_of_a_spec_is_explained():
     classes = [each for each in Spec.__subclasses__() if each.__module__.startswith("core.recipe")]
-    assert len(classes) == 20
+    assert len(classes) == 21
     silent = [
         f"{each.__name__}.{name}"
         for each in classes

@@ -1,5 +1,7 @@
 """C47: distillation that does not distil leaves the loss falling; each way of it trips a check."""
 
+import copy
+
 import pytest
 import torch
 
@@ -21,6 +23,18 @@ SOUND = [
     ("loss.temperature=2", "loss.teacher_temperature=0.5", "loss.top_k=5"),
     ("loss.sampled_token_nll_weight=0.5",),
 ]
+
+
+class Asked:
+    """A model whose own template begins a reply with ``prompt``."""
+
+    def __init__(self, backend, prompt):
+        self.backend = backend
+        self.tokenizer = copy.copy(backend.tokenizer)
+        self.tokenizer.generation_prompt = prompt
+
+    def __getattr__(self, name):
+        return getattr(self.backend, name)
 
 
 @pytest.fixture
@@ -60,6 +74,20 @@ def test_a_flat_objective_has_no_gradient_from_itself(check):
 def test_the_nll_s_share_does_not_count_against_flatness(check):
     found = check("loss.mode=exact_full_vocab", "loss.sampled_token_nll_weight=0.9")
     assert found["gradient_norm_from_itself"] < 1e-4 * found["gradient_norm"]
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "differ"),
+    [("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n", True),
+     ("a", "a", False), (None, "a", False), ("a", None, False)],
+)  # fmt: skip
+def test_a_teacher_that_begins_its_turns_otherwise_is_warned_of(
+    check, small_toy, caplog, own, theirs, differ
+):
+    """C24: it thinks where the student does not, and every first token diverges."""
+    found = check(student=Asked(small_toy(1), own), teacher=Asked(small_toy(2), theirs))
+    assert found["generation_prompts_differ"] is differ
+    assert ("begins a reply in another way" in caplog.text) is differ
 
 
 def test_an_objective_without_a_teacher_is_no_defect(check):

@@ -157,3 +157,10 @@ def test_a_gate_needs_a_world_that_gives_verdicts(judged, world, count):
     assert keys(judged(rule, name, *gated)) == ["selection.selector"] * count
     assert judged(rule, name) == []
     assert judged(rule, name, "environment.params.prompt_style=baroque", *gated) == []
+
+
+@pytest.mark.parametrize(("samples", "temperature", "count"), [(4, 0, 1), (4, 0.7, 0), (1, 0, 0)])
+def test_samples_of_one_task_need_a_temperature(judged, samples, temperature, count):
+    given = (f"eval.samples_per_task={samples}", f"eval.temperature={temperature}")
+    found = judged(data.repeated_samples_differ, *given)
+    assert keys(found) == ["eval.samples_per_task"] * count
