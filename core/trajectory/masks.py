@@ -119,11 +119,10 @@ def check_tiling(spans: Iterable[SpanTuple], num_tokens: int) -> None:
         ValueError: A gap, an overlap, an empty span, or a wrong end.
     """
     cursor = 0
-    for index, (span_type, start, end) in enumerate(spans):
+    for index, (_, start, end) in enumerate(spans):
         if start != cursor or end <= start:
             raise ValueError(
-                f"span {index} ({span_type}) is [{start}, {end}) but must start at {cursor} and "
-                "hold a token"
+                f"spans[{index}] is [{start}, {end}) but must start at {cursor} and hold a token"
             )
         cursor = end
     if cursor != num_tokens:

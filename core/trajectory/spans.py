@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.trajectory.masks import CRITICAL_SPAN_TYPES, MODEL_SPAN_TYPES
+
 
 class SpanType(StrEnum):
     """Author and role of a run of tokens."""
@@ -17,12 +19,10 @@ class SpanType(StrEnum):
     ASSISTANT_FINAL = "assistant_final"
 
 
-MODEL_SPANS = frozenset(
-    {SpanType.ASSISTANT_TEXT, SpanType.ASSISTANT_TOOL_CALL, SpanType.ASSISTANT_FINAL}
-)
+MODEL_SPANS = frozenset(map(SpanType, MODEL_SPAN_TYPES))
 """Spans that the student sampled; every other token is context and is never trained."""
 
-CRITICAL_SPANS = frozenset({SpanType.ASSISTANT_TOOL_CALL, SpanType.ASSISTANT_FINAL})
+CRITICAL_SPANS = frozenset(map(SpanType, CRITICAL_SPAN_TYPES))
 """Model spans that decide the episode: typed blocks, not the prose before them."""
 
 _TURN_KEY = re.compile(r"(gen|obs):([0-9]+)(:text|:block|)(?::[0-9]+)?")

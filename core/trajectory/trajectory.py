@@ -10,6 +10,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.trajectory.masks import (
+    SpanTuple,
+    check_tiling,
+    critical_mask,
+    model_mask,
+    target_positions,
+)
 from core.trajectory.spans import Span, SpanType
 
 SCHEMA_VERSION = 2
@@ -20,6 +27,7 @@ LOGPROB_SLACK = 1e-4
 """How far rounding may lift the log of a probability above 0."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
 TokenId = Annotated[int, Field(ge=0)]
 
 
@@ -107,18 +115,18 @@ class VerificationRecord(Row):
 class Counters(Row):
     """Events of one episode."""
 
-    assistant_turns: int = 0
-    emitted_tool_calls: int = 0
-    parsed_tool_calls: int = 0
-    invalid_tool_calls: int = 0
-    tool_execution_successes: int = 0
-    tool_execution_errors: int = 0
-    unknown_tool_calls: int = 0
-    parse_errors: int = 0
-    repeated_call_terminations: int = 0
-    final_answers_emitted: int = 0
-    final_answers_format_valid: int = 0
-    final_answers_verified: int = 0
+    assistant_turns: Count = 0
+    emitted_tool_calls: Count = 0
+    parsed_tool_calls: Count = 0
+    invalid_tool_calls: Count = 0
+    tool_execution_successes: Count = 0
+    tool_execution_errors: Count = 0
+    unknown_tool_calls: Count = 0
+    parse_errors: Count = 0
+    repeated_call_terminations: Count = 0
+    final_answers_emitted: Count = 0
+    final_answers_format_valid: Count = 0
+    final_answers_verified: Count = 0
 
 
 class Trajectory(Row):
@@ -137,7 +145,7 @@ class Trajectory(Row):
     Empty where nothing was sampled (oracle traces)."""
     kept_mass: list[Finite] = Field(default_factory=list)
     """Probability that top-p or top-k kept, one per model token; empty when untruncated."""
-    policy_version: int = 0
+    policy_version: Count = 0
     """Parameter version of the student that sampled it."""
     tokenizer_digest: str
     model_digest: str | None = None
@@ -151,16 +159,7 @@ class Trajectory(Row):
     def _spans_tile_the_tokens(self) -> Self:
         if not self.token_ids:
             raise ValueError("token_ids is empty")
-        cursor = 0
-        for index, span in enumerate(self.spans):
-            if span.start != cursor or span.end <= span.start:
-                raise ValueError(
-                    f"spans[{index}] is [{span.start}, {span.end}) but must start at {cursor} "
-                    "and be non-empty"
-                )
-            cursor = span.end
-        if cursor != len(self.token_ids):
-            raise ValueError(f"spans end at {cursor} but there are {len(self.token_ids)} tokens")
+        check_tiling(self._tiles(), len(self.token_ids))
         return self
 
     @model_validator(mode="after")
@@ -184,6 +183,42 @@ class Trajectory(Row):
                     f"spans[{index}].segment_key is {span.segment_key!r} "
                     f"but the span is {span.span_type} of turn {span.turn_id}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _spans_agree_with_turns(self) -> Self:
+        turns = {turn.turn_id: turn for turn in self.turns}
+        for index, span in enumerate(self.spans):
+            turn = turns.get(span.turn_id) if span.turn_id is not None else None
+            if turn is None:
+                continue
+            if span.span_type is SpanType.ASSISTANT_FINAL and not turn.is_final:
+                raise ValueError(f"spans[{index}] is an answer, but turn {span.turn_id} is none")
+            asked = {call.call_id for call in turn.tool_calls}
+            if span.tool_call_id is not None and asked and span.tool_call_id not in asked:
+                raise ValueError(
+                    f"spans[{index}].tool_call_id is {span.tool_call_id!r}, "
+                    f"but turn {span.turn_id} has the calls {sorted(asked)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _counts_and_reason_agree_with_turns(self) -> Self:
+        calls = [call for turn in self.turns for call in turn.tool_calls if call.valid]
+        results = [result for turn in self.turns for result in turn.tool_results if result.ok]
+        implied = {
+            "assistant_turns": len(self.turns),
+            "parsed_tool_calls": len(calls),
+            "tool_execution_successes": len(results),
+        }
+        for name, count in implied.items():
+            counted = getattr(self.counters, name)
+            if self.counters.assistant_turns and self.turns and counted != count:
+                raise ValueError(f"counters.{name} is {counted}, but the turns have {count}")
+        answered = any(turn.is_final for turn in self.turns)
+        ended_so = self.termination_reason is TerminationReason.FINAL_ANSWER
+        if self.turns and ended_so and not answered:
+            raise ValueError("termination_reason is final_answer, but no turn is final")
         return self
 
     @model_validator(mode="after")
@@ -215,12 +250,12 @@ class Trajectory(Row):
     @cached_property
     def model_mask(self) -> list[bool]:
         """Per token: did the student sample it."""
-        return [span.is_model for span in self.spans for _ in range(span.start, span.end)]
+        return model_mask(self._tiles(), len(self.token_ids))
 
     @cached_property
     def critical_mask(self) -> list[bool]:
         """Per token: is it part of a typed block of the student."""
-        return [span.is_critical for span in self.spans for _ in range(span.start, span.end)]
+        return critical_mask(self._tiles(), len(self.token_ids))
 
     @cached_property
     def span_types(self) -> list[SpanType]:
@@ -229,9 +264,12 @@ class Trajectory(Row):
 
     def target_positions(self) -> list[int]:
         """Ascending positions of the model's tokens, without position 0: nothing predicts it."""
-        return [j for j, sampled in enumerate(self.model_mask) if sampled and j > 0]
+        return target_positions(self.model_mask)
 
     @property
     def solved(self) -> bool:
         """Whether the environment accepted the final answer."""
         return self.verification.solved
+
+    def _tiles(self) -> list[SpanTuple]:
+        return [(span.span_type.value, span.start, span.end) for span in self.spans]

@@ -1,12 +1,17 @@
 """Trajectories at rest."""
 
 import json
+import re
+from functools import reduce
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.environments.registry import make_environment
 from core.errors import TrajectoryError
+from core.models.toy_tokenizer import ToyTokenizer
+from core.rollout.oracle import oracle_trajectory
 from core.trajectory.io import read_trajectories, write_trajectories
 from core.trajectory.trajectory import Trajectory
 
@@ -144,7 +149,8 @@ def test_a_row_of_version_1_is_read_with_its_one_call(path):
     old = json.loads(LINE)
     call, result = {"call_id": "c0", "name": "a"}, {"call_id": "c0", "ok": True, "result": "4"}
     turns = [{"turn_id": 0, "tool_call": call, "tool_result": result}]
-    path.write_text(json.dumps(old | {"schema_version": 1, "turns": turns}))
+    ended = {"termination_reason": "max_turns"}
+    path.write_text(json.dumps(old | ended | {"schema_version": 1, "turns": turns}))
     (row,) = read_trajectories(path)
     assert [one.name for one in row.turns[0].tool_calls] == ["a"]
     assert [one.result for one in row.turns[0].tool_results] == ["4"]
@@ -153,3 +159,114 @@ def test_a_row_of_version_1_is_read_with_its_one_call(path):
         {"turn_id": 0, "tool_calls": [call], "tool_results": [result]}
     ]
     assert path.read_text().startswith('{"schema_version":2,')
+
+
+# ---------------------------------------------------------------- one altered field at a time
+
+FREE = {
+    "a version that reads alike": "schema_version",
+    "names and identities": "trajectory_id task_id environment policy_version tokenizer_digest "
+    "model_digest metadata.*",
+    "what was said, and by which model": "token_ids.# spans.#.text spans.#.segment_key logprobs.# "
+    "kept_mass.#",
+    "what the environment said": "spans.#.tool_name spans.#.env_state_id turns.#.tool_calls.#.name "
+    "turns.#.tool_calls.#.arguments.* turns.#.tool_results.#.result turns.#.tool_results.#.error "
+    "turns.#.tool_results.#.error_code turns.#.tool_results.#.retryable "
+    "turns.#.tool_results.#.intervention turns.#.tool_results.#.env_state_id "
+    "turns.#.tool_results.#.metadata.* verification.reward verification.predicted "
+    "verification.expected",
+    "events that no turn repeats": "counters.emitted_tool_calls counters.invalid_tool_calls "
+    "counters.tool_execution_errors counters.unknown_tool_calls counters.parse_errors "
+    "counters.final_answers_emitted counters.final_answers_format_valid "
+    "counters.final_answers_verified",
+}
+"""Fields that nothing else in a row implies: another value of their type is another fact."""
+PATTERNS = [
+    re.compile(re.escape(one).replace(r"\#", r"\d+").replace(r"\*", ".*"))
+    for text in FREE.values()
+    for one in text.split()
+]
+
+
+def written_row():
+    """Return a row as it is written after an episode with an error, calls and an answer."""
+    world = make_environment("sqlite_recovery", prompt_style="compact")
+    task = world.generate_task(0, seed=3, difficulty="hard", split="train")
+    trace = oracle_trajectory(world, task, ToyTokenizer())
+    count = sum(trace.model_mask)
+    own = {"logprobs": [-0.5] * count, "kept_mass": [0.9] * count, "model_digest": "m"}
+    return trace.model_copy(update={**own, "policy_version": 4})
+
+
+def leaves(value, path=()):
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, part in inside:
+        if isinstance(part, dict | list):
+            yield (*path, name), part
+            yield from leaves(part, (*path, name))
+        else:
+            yield (*path, name), part
+
+
+def other_values(value):
+    """Return values of the same type that differ, and one of another type."""
+    if isinstance(value, bool):
+        return [not value, "yes"]
+    if isinstance(value, int):
+        return [value + 1, value - 1, "1"]
+    if isinstance(value, float):
+        return [value - 0.01, value + 1.0, "1"]
+    return [f"{value}x", 3] if isinstance(value, str) else [3]
+
+
+def altered(document, path, value):
+    copied = json.loads(json.dumps(document))
+    *before, last = path
+    reduce(lambda part, name: part[name], before, copied)[last] = value
+    return copied
+
+
+def test_one_altered_field_is_refused_by_row_or_is_a_fact_of_its_own(tmp_path):
+    """Nothing that a row says twice can be altered in one place."""
+    path = tmp_path / "rows.jsonl"
+    write_trajectories(path, [written_row()])
+    document = json.loads(path.read_text())
+    first_tokens = {"token_ids", "logprobs", "kept_mass"}
+    tried, passed = 0, set()
+    for place, value in leaves(document):
+        if place[0] in first_tokens and len(place) > 1 and place[1] > 2:
+            continue  # the rest of a long list is like its first three
+        for other in other_values(value):
+            tried += 1
+            path.write_text(json.dumps(altered(document, place, other)) + "\n")
+            try:
+                read_trajectories(path)
+            except TrajectoryError as error:
+                assert "row 1" in error.message
+            else:
+                passed.add(".".join(map(str, place)))
+    assert tried > 300
+    assert sorted(one for one in passed if not any(p.fullmatch(one) for p in PATTERNS)) == []
+
+
+def test_a_field_that_is_taken_away_is_refused_or_had_a_default(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    write_trajectories(path, [written_row()])
+    document = json.loads(path.read_text())
+    required = {name for name, field in Trajectory.model_fields.items() if field.is_required()}
+    for name in document:
+        path.write_text(json.dumps({key: v for key, v in document.items() if key != name}) + "\n")
+        if name in required or name == "schema_version":
+            with pytest.raises(TrajectoryError, match=f"row 1, {name}"):
+                read_trajectories(path)
+
+
+@pytest.mark.parametrize("mask", ["model_generated_mask", "critical_mask", "attention_mask"])
+def test_a_mask_is_not_stored_and_a_stored_one_is_not_read(tmp_path, mask):
+    path = tmp_path / "rows.jsonl"
+    write_trajectories(path, [written_row()])
+    document = json.loads(path.read_text())
+    assert mask not in document
+    path.write_text(json.dumps({**document, mask: [1] * len(document["token_ids"])}) + "\n")
+    with pytest.raises(TrajectoryError, match=f"row 1, {mask}: Extra inputs"):
+        read_trajectories(path)

@@ -89,6 +89,35 @@ REFUSALS = [
     ("infinite logprob", {"logprobs": [float("-inf")] * 5}, "finite"),
     ("NaN logprob", {"logprobs": [float("nan")] * 5}, "finite"),
     ("negative id", {"token_ids": [-1] * 12}, "greater than or equal to 0"),
+    (
+        "answer in a turn that is none",
+        {"turns": [{"turn_id": 0}, {"turn_id": 1}]},
+        r"spans\[5\] is an answer, but turn 1 is none",
+    ),
+    (
+        "answer of no turn",
+        {"turns": [{"turn_id": 0}], "spans": SPANS[:5], "token_ids": [1] * 10, "logprobs": []},
+        "final_answer, but no turn is final",
+    ),
+    (
+        "call of another turn",
+        {
+            "spans": edited(4, tool_call_id="c9"),
+            "turns": [
+                {"turn_id": 0, "tool_calls": [{"call_id": "c0", "name": "a"}]},
+                {"turn_id": 1, "is_final": True},
+            ],
+        },
+        r"spans\[4\].tool_call_id is 'c9'",
+    ),
+    ("miscounted turns", {"counters": {"assistant_turns": 3}}, "assistant_turns is 3"),
+    (
+        "miscounted calls",
+        {"counters": {"assistant_turns": 2, "parsed_tool_calls": 1}},
+        "parsed_tool_calls is 1, but the turns have 0",
+    ),
+    ("negative count", {"counters": {"parse_errors": -1}}, "greater than or equal to 0"),
+    ("negative version", {"policy_version": -1}, "greater than or equal to 0"),
     ("stored mask", {"model_generated_mask": [1] * 12}, "Extra inputs"),
     ("unknown reason", {"termination_reason": "bored"}, "termination_reason"),
     ("unknown author", {"spans": edited(0, span_type="narrator")}, "span_type"),
