@@ -90,3 +90,10 @@ def test_an_empty_batch_size_is_refused():
 def test_ragged_input_that_does_not_fit_is_refused(sequences, selected, message):
     with pytest.raises(ValueError, match=message):
         pad_batch(sequences, selected, pad_id=0)
+
+
+def test_rows_have_the_width_that_is_asked_for():
+    batch = pad_batch([[1, 2], [3]], [[1], []], 0, width=4)
+    assert batch.token_ids_BT.tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
+    with pytest.raises(ValueError, match="2 tokens; rows have 1"):
+        pad_batch([[1, 2]], [[0]], 0, width=1)
