@@ -105,10 +105,10 @@ def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
         spec = steps.split_spec(recipe, recipe.eval.split)
         run.held_out = call(prepare_splits, spec, name=f"{world}-{recipe.eval.split}")
     run.traces = call(collect_oracle_traces, steps.traces_spec(recipe), name=world, tasks=run.tasks)
-    fitted = {"traces": run.traces} if recipe.models.backend == "toy" else {}
-    run.teacher = call(
-        prepare_teacher, model_steps.teacher_spec(recipe), name=recipe.models.backend, **fitted
-    )
+    teacher = model_steps.teacher_spec(recipe)
+    fitted = {"traces": run.traces} if teacher.fit is not None else {}
+    name = recipe.models.backend if teacher.plugin is None else teacher.plugin.name
+    run.teacher = call(prepare_teacher, teacher, name=name, **fitted)
 
 
 def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:

@@ -24,7 +24,7 @@ from core.recipe.validation import check
 from core.report.view import assemble_view, directory_name
 from flows.graph import RunRefs, num_steps, run_graph, stop_reason
 from flows.progress import LISTENER
-from flows.sources import locate_models
+from flows.sources import locate_models, open_plugins
 from flows.summary import summarise_run
 from tasks.caching import Step, open_store
 
@@ -67,6 +67,7 @@ def opd_cycle(
         recipe, runtime = loaded.recipe, runtime or loaded.runtime
     runtime = runtime or Runtime()
     check(recipe, runtime)
+    open_plugins(recipe, runtime)
     recipe, runtime = locate_models(recipe, runtime)
     caller = _Caller(runtime, num_steps(recipe))
     store = open_store(runtime.store)

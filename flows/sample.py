@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.artifacts.store import Store
 from core.environments.base import Task
-from core.environments.registry import make_environment
+from core.environments.plugins import open_environment
 from core.errors import InputError
 from core.recipe import steps
 from core.recipe.loading import from_yaml
@@ -47,7 +47,7 @@ def sample(
     for number, prompt in enumerate(prompts):
         (episode,) = run_episodes(
             backend,
-            lambda: make_environment(recipe.environment.name, **recipe.environment.params),
+            lambda: open_environment(recipe.environment, index.plugins.environment),
             [_task(recipe, prompt)],
             EpisodeLimits.of(steps.limits_spec(recipe)),
             SamplingSpec(temperature=temperature),

@@ -1,15 +1,30 @@
-"""Pretrained weights enter a recipe by content: where they lie is execution, not identity."""
+"""What a recipe takes from outside: pretrained weights, by content, and plug-ins, opened early."""
 
 from pathlib import Path
 from typing import TypeVar
 
+from core.environments.plugins import open_environment
 from core.models.building import DIGEST_PREFIX
 from core.models.identity import resolve
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.models import Model
+from core.selection.plugins import open_selector
+from core.teacher.plugins import find_teacher
 
 M = TypeVar("M", bound=Model)
+
+
+def open_plugins(recipe: Recipe, runtime: Runtime) -> None:
+    """Open every plug-in before anything is computed, so that none fails hours later.
+
+    Raises:
+        PluginError: Code is not at hand, is not what was listed, or defines no such plug-in.
+    """
+    open_environment(recipe.environment, runtime.plugins.environment)
+    open_selector(recipe.selection, runtime.plugins.selector)
+    if recipe.models.teacher.plugin is not None:
+        find_teacher(recipe.models.teacher.plugin, runtime.plugins.teacher)
 
 
 def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:

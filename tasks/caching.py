@@ -33,6 +33,7 @@ from core.artifacts.key import Key, compute_key
 from core.artifacts.record import ArtifactRef, NumericClass
 from core.artifacts.request import PublishRequest
 from core.artifacts.store import Store
+from core.recipe.plugin_keys import plugin_sources
 from core.recipe.runtime import Runtime
 from tasks.context import StepContext
 from tasks.gpu import gpu_slot
@@ -116,6 +117,7 @@ class Step:
         Raises:
             KeyEncodingError: Something in ``spec`` has no canonical text.
             StoreError: ``name`` cannot be part of an address.
+            PluginError: The code of a plug-in is not at hand, or is not what was listed.
         """
         request = PublishRequest(
             kind=self.kind,
@@ -124,7 +126,7 @@ class Step:
             version=self.version,
             spec=spec,
             parents={role: ref for role, ref in parents.items() if ref is not None},
-            code=self.code(),
+            code=self.code(plugin_sources(spec, runtime.plugins)),
             numeric_class=self.numeric_class(spec, runtime) if self.numeric_class else None,
             seeds={field: value for field, value in spec if _is_seed(field, value)},
             strict_code=runtime.strict_code,
@@ -141,9 +143,13 @@ class Step:
         given = {role: ref for role, ref in parents.items() if ref is not None}
         return compute_key(self.name, self.version, spec, given)
 
-    def code(self) -> CodeDigest:
-        """Return the digest of the sources behind this step."""
-        return _code(self.function.__module__)
+    def code(self, plugins: Mapping[str, Path] | None = None) -> CodeDigest:
+        """Return the digest of the sources behind this step.
+
+        Args:
+            plugins: Sources of the plug-ins that it runs, by module name.
+        """
+        return _code(self.function.__module__, tuple(sorted((plugins or {}).items())))
 
     @cached_property
     def _prefect_task(self) -> Callable[["StepCall", dict[str, ArtifactRef]], ArtifactRef]:
@@ -252,9 +258,9 @@ def _store(root: Path) -> Store:
 
 
 @lru_cache(maxsize=256)
-def _code(module: str) -> CodeDigest:
+def _code(module: str, plugins: tuple[tuple[str, Path], ...]) -> CodeDigest:
     # Once per process: what runs is the code that was imported, not what is edited meanwhile.
-    return code_digest(module)
+    return code_digest(module, plugins=dict(plugins))
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ def cold_start(
     context: StepContext, spec: ColdStartSpec, student: ArtifactRef, traces: ArtifactRef
 ) -> dict[str, Any]:
     """Write the state that the first on-policy cycle starts from, and a row per step."""
+    from core.selection.plugins import open_selector
     from core.training.opening import open_weights, read_model, write_model
     from core.training.state import load_state
     from core.training.supervised import cold_start_plan, examples_of, fit, weights_only
@@ -23,7 +24,10 @@ def cold_start(
     resident = open_weights("student", origin, context.placement)
     context.record_numeric_class(batched_class(context.runtime))
     examples = examples_of(
-        read_trajectories(context.path(traces) / "trajectories.jsonl"), spec.selection, spec.seed
+        read_trajectories(context.path(traces) / "trajectories.jsonl"),
+        spec.selection,
+        spec.seed,
+        open_selector(spec.selection, context.runtime.plugins.selector),
     )
     plan = cold_start_plan(spec)
     with resident.changing() as backend:

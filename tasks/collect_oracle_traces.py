@@ -10,14 +10,14 @@ def collect_oracle_traces(
     context: StepContext, spec: TracesSpec, tasks: ArtifactRef
 ) -> dict[str, int]:
     """Write ``trajectories.jsonl``, one oracle episode per task of the split."""
-    from core.environments.registry import make_environment
+    from core.environments.plugins import open_environment
     from core.environments.task_file import read_tasks
     from core.models.building import build_tokenizer
     from core.rollout.oracle import oracle_trajectory
     from core.trajectory.io import write_trajectories
 
     tokenizer = build_tokenizer(spec.tokenizer, context.placement)
-    environment = make_environment(spec.environment.name, **spec.environment.params)
+    environment = open_environment(spec.environment, context.runtime.plugins.environment)
     traces = [
         oracle_trajectory(environment, task, tokenizer, max_turns=spec.max_turns)
         for task in read_tasks(context.path(tasks) / "tasks.jsonl")

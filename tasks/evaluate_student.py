@@ -13,7 +13,7 @@ def evaluate_student(
     context: StepContext, spec: EvaluationSpec, student: ArtifactRef, tasks: ArtifactRef
 ) -> dict[str, Any]:
     """Write ``eval.json``, one row per task in it, and ``eval_trajectories.jsonl``."""
-    from core.environments.registry import make_environment
+    from core.environments.plugins import open_environment
     from core.environments.task_file import read_tasks
     from core.evaluation.evaluate import evaluate, evaluation_slice
     from core.evaluation.metrics import outcomes
@@ -30,7 +30,7 @@ def evaluate_student(
     limits = EpisodeLimits.of(spec.limits)
     done = evaluate(
         backend,
-        lambda: make_environment(spec.environment.name, **spec.environment.params),
+        lambda: open_environment(spec.environment, context.runtime.plugins.environment),
         evaluation_slice(split, offset=spec.task_offset, count=spec.tasks),
         limits,
         SamplingSpec(**spec.sampling.model_dump()),

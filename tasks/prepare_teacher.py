@@ -1,8 +1,8 @@
-"""The teacher: a toy fitted on oracle traces once for every run and arm, or pretrained weights."""
+"""The teacher: a toy fitted on oracle traces once for every run and arm, weights, or a plug-in."""
 
 from typing import Any
 
-from core.artifacts.codec import write_jsonl
+from core.artifacts.codec import write_json, write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.specs import StudentSpec, TeacherSpec, ToyFitSpec
 from tasks.caching import StepContext, step
@@ -13,9 +13,13 @@ from tasks.labels import batched_class, unbatched_class
 def prepare_teacher(
     context: StepContext, spec: TeacherSpec, traces: ArtifactRef | None = None
 ) -> dict[str, Any]:
-    """Write the description of the teacher's model and, where it was fitted, its weights."""
+    """Write which model or plug-in teaches and, where a model was fitted, its weights."""
+    if spec.plugin is not None:
+        write_json(context.out / "plugin.json", spec.plugin.model_dump(mode="json"))
+        return {"fitted": False}
     from core.training.opening import write_model
 
+    assert spec.model is not None, "a teacher is a model or a plug-in"
     seed = spec.fit.seed if spec.fit is not None else 0
     description = StudentSpec(model=spec.model, lora=None, seed=seed)
     write_model(context.out, description)

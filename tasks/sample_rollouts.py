@@ -14,7 +14,7 @@ def sample_rollouts(
     context: StepContext, spec: RolloutSpec, student: ArtifactRef, tasks: ArtifactRef
 ) -> dict[str, Any]:
     """Write ``trajectories.jsonl`` and ``stats.json``."""
-    from core.environments.registry import make_environment
+    from core.environments.plugins import open_environment
     from core.environments.task_file import read_tasks
     from core.evaluation.metrics import summarise
     from core.rollout.episodes import run_episodes
@@ -34,7 +34,7 @@ def sample_rollouts(
     limits = EpisodeLimits.of(spec.limits)
     trajectories = run_episodes(
         backend,
-        lambda: make_environment(spec.environment.name, **spec.environment.params),
+        lambda: open_environment(spec.environment, context.runtime.plugins.environment),
         chosen,
         limits,
         SamplingSpec(**spec.sampling.model_dump()),

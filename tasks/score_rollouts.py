@@ -25,8 +25,9 @@ def score_rollouts(
     tasks: ArtifactRef | None = None,
 ) -> dict[str, Any]:
     """Write the targets and ``selection.json``; tasks are read for a teacher's hints."""
-    from core.environments.registry import make_environment
+    from core.environments.plugins import open_environment
     from core.environments.task_file import read_tasks
+    from core.selection.plugins import open_selector
     from core.selection.selectors import aggregate_stats, select_positions
     from core.teacher.reuse import Tally
     from core.teacher.scorer import score
@@ -35,12 +36,17 @@ def score_rollouts(
     from core.trajectory.io import read_trajectories
 
     trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
-    selections = [select_positions(one, spec.selection, spec.run_seed) for one in trajectories]
+    rule = open_selector(spec.selection, context.runtime.plugins.selector)
+    selections = [
+        select_positions(one, spec.selection, spec.run_seed, rule) for one in trajectories
+    ]
+    if spec.plugin is not None:
+        return _by_plugin(context, spec, trajectories, selections, teacher.digest)
     backend = open_weights("teacher", context.path(teacher), context.placement).backend
     context.record_numeric_class(batched_class(context.runtime))
     views = None
     if spec.environment is not None and tasks is not None:
-        environment = make_environment(spec.environment.name, **spec.environment.params)
+        environment = open_environment(spec.environment, context.runtime.plugins.environment)
         known = read_tasks(context.path(tasks) / "tasks.jsonl")
         views = privileged_views(trajectories, known, environment, backend.tokenizer)
     arguments = (trajectories, selections, spec, context.runtime)
@@ -74,6 +80,26 @@ def _cache(context: StepContext, backend: str) -> "TargetCache | None":
     if wanted is False or (wanted == "auto" and backend == "toy"):
         return None
     return open_cache(directory_of(context.store.root, context.runtime.cache_dir))
+
+
+def _by_plugin(
+    context: StepContext, spec: ScoreSpec, trajectories: Any, selections: Any, teacher_digest: str
+) -> dict[str, Any]:
+    """Write the targets of a teacher that is no model."""
+    from core.models.building import build_tokenizer
+    from core.selection.selectors import aggregate_stats
+    from core.teacher.plugin_scorer import score_by_plugin
+    from core.teacher.plugins import open_teacher
+
+    assert spec.plugin is not None and spec.student_tokenizer is not None
+    codec = build_tokenizer(spec.student_tokenizer, context.placement)
+    own = open_teacher(spec.plugin, codec, context.runtime.plugins.teacher)
+    context.record_numeric_class(batched_class(context.runtime))
+    arguments = (trajectories, selections, spec)
+    score_by_plugin(own, *arguments, teacher_digest=teacher_digest).save(context.out)
+    stats = aggregate_stats(selection.stats for selection in selections)
+    write_json(context.out / "selection.json", stats)
+    return stats
 
 
 def _across(

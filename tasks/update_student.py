@@ -31,7 +31,10 @@ def update_student(
     state = load_state(origin)
     trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
     scored = load_targets(context.path(targets))
-    teacher_backend = open_weights("teacher", context.path(teacher), context.placement).backend
+    origin_of_teacher = context.path(teacher)
+    teacher_backend = None
+    if not (origin_of_teacher / "plugin.json").exists():  # a plug-in has no head to read
+        teacher_backend = open_weights("teacher", origin_of_teacher, context.placement).backend
     resident = open_weights("student", origin, context.placement)
     context.record_numeric_class(batched_class(context.runtime))
     with resident.changing() as backend:

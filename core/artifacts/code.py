@@ -45,7 +45,9 @@ class _Module:
     imports: tuple[str, ...]
 
 
-def code_digest(module: str, root: Path = ROOT) -> CodeDigest:
+def code_digest(
+    module: str, root: Path = ROOT, plugins: Mapping[str, Path] | None = None
+) -> CodeDigest:
     """Digest a module and everything in ``core`` that it imports, directly or not.
 
     Imports inside functions count; those under ``TYPE_CHECKING`` do not. A string that is the
@@ -54,6 +56,7 @@ def code_digest(module: str, root: Path = ROOT) -> CodeDigest:
     Args:
         module: Dotted name, e.g. ``tasks.update_student``.
         root: Directory that holds the packages.
+        plugins: Sources outside the packages that are run too, by module name.
 
     Raises:
         StoreError: There is no such module, or a source in reach is not valid Python.
@@ -65,6 +68,10 @@ def code_digest(module: str, root: Path = ROOT) -> CodeDigest:
     functions: dict[str, str] = {}
     seen: set[str] = set()
     waiting = [module]
+    for name, path in (plugins or {}).items():
+        found = _source(name, path, root)
+        functions.update(found.functions)
+        waiting.extend(found.imports)
     while waiting:
         name = waiting.pop()
         if name in seen:
@@ -95,6 +102,10 @@ def _module(name: str, root: Path) -> _Module:
     path = _locate(name, root)
     if path is None:
         return _Module({}, ())
+    return _source(name, path, root)
+
+
+def _source(name: str, path: Path, root: Path) -> _Module:
     stat = path.stat()
     return _parse(name, path, root, stat.st_mtime_ns, stat.st_size)
 

@@ -29,6 +29,8 @@ GROUPS: dict[Kind, str] = {
 }
 """Entry-point group of each kind of plug-in."""
 
+_PREFIX = "opdflow_plugin_"  # of the names of modules that were made from files
+
 Naming = Callable[[object], str | None]
 """Returns the name that an object answers to as a plug-in; None where it is none."""
 
@@ -140,10 +142,13 @@ def sources(kind: Kind, name: str, identity: PluginIdentity, path: Path | None) 
     """Return the Python sources of a plug-in by module name, for digests of single functions.
 
     Raises:
-        PluginError: The code is not at hand.
+        PluginError: The code is not at hand, or a file is not the one that was listed.
     """
     if identity.distribution is None:
-        return {f"plugin.{kind}": _at_hand(kind, identity.sha256, path)}
+        place = _at_hand(kind, identity.sha256, path)
+        if f"{_PREFIX}{identity.sha256}" not in sys.modules:  # what runs was compared before
+            listed_source(place, identity.sha256)
+        return {f"plugin.{kind}": place}
     point, _ = _entry_point(kind, name, identity.distribution)
     root, files = _package(point.module)
     return {
@@ -172,18 +177,28 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _file_module(kind: Kind, sha256: str, path: Path | None) -> ModuleType:
-    name = f"opdflow_plugin_{sha256}"
-    if name in sys.modules:
-        return sys.modules[name]
-    place = _at_hand(kind, sha256, path)
-    source = _read(place)
+def listed_source(path: Path, sha256: str) -> bytes:
+    """Return the source of a plug-in's file, after comparing it with what a recipe lists.
+
+    Raises:
+        PluginError: It cannot be read, or is another one.
+    """
+    source = _read(path)
     found = hashlib.sha256(source).hexdigest()
     if found != sha256:
         raise PluginError(
-            f"{place} is not the code that the recipe lists: its sha256 is another one",
+            f"{path} is not the code that the recipe lists: its sha256 is another one",
             f"If you changed it on purpose, write sha256: {found}",
         )
+    return source
+
+
+def _file_module(kind: Kind, sha256: str, path: Path | None) -> ModuleType:
+    name = f"{_PREFIX}{sha256}"
+    if name in sys.modules:
+        return sys.modules[name]
+    place = _at_hand(kind, sha256, path)
+    source = listed_source(place, sha256)
     module = ModuleType(name)
     module.__file__ = str(place)
     sys.modules[name] = module  # dataclasses look their module up while they are made

@@ -10,6 +10,7 @@ from core.recipe.document import Document
 from core.recipe.migration import migrate
 from core.recipe.notes import notes
 from core.recipe.overrides import apply_overrides, move_execution_keys
+from core.recipe.plugin_keys import settle_plugins
 from core.recipe.problems import Problem, refuse
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
@@ -82,6 +83,9 @@ def load_text(
     if not document.has(RUN_NAME):
         name = "opd" if source is None else Path(origin).stem
         document.set(RUN_NAME, name[:MAX_NAME_CHARS], origin)
+    unlisted = settle_plugins(document, Path(origin).parent if source is not None else Path())
+    if unlisted:
+        raise refuse(unlisted, document)
     migrated = list(migrate(document))
     recipe, runtime, found = examine(document)
     problems = _one_per_key(migrated + found, document)

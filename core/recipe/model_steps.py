@@ -1,5 +1,6 @@
 """What the steps that make models need to know of a recipe: specs of weights and tokenizers."""
 
+from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schema.adapters import Lora
 from core.recipe.schema.models import Model
@@ -47,6 +48,8 @@ def model_spec(recipe: Recipe, model: Model) -> ModelSpec:
 def teacher_spec(recipe: Recipe) -> TeacherSpec:
     """Return what the teacher's weights depend on, besides the traces it is fitted on."""
     teacher = recipe.models.teacher
+    if teacher.plugin is not None:
+        return TeacherSpec(model=None, fit=None, plugin=named_plugin_spec(teacher.plugin))
     fit = ToyFitSpec(
         seed=teacher.toy_teacher_seed,
         steps=teacher.toy_pretrain_steps,

@@ -5,6 +5,7 @@ The objectives themselves are ``core.losses``, which needs torch; a recipe is re
 
 from typing import Any
 
+from core.recipe.recipe import Recipe
 from core.recipe.schema.loss import Loss, LossMode, ObjectiveName
 
 HANDED_OVER: dict[LossMode, LossMode] = {
@@ -75,3 +76,16 @@ def phrase(loss: Loss) -> str:
         "verl_pg_k1": "the sampled tokens",
     }
     return f"{objective_name(loss)} over {supports[loss.mode]}"
+
+
+def objective_words(recipe: Recipe) -> str:
+    """Say what is minimised on whose states; ``replay`` is never called on-policy."""
+    if recipe.run.mode == "sft":
+        return "supervised fine-tuning: cross-entropy on oracle traces"
+    if recipe.run.mode == "offline_kd":
+        kind = "offline distillation"
+    elif recipe.train.opd_freshness == "replay":
+        kind = "online distillation with replay"
+    else:
+        kind = "strict on-policy distillation"
+    return f"{kind}: {phrase(recipe.loss)}"

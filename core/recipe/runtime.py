@@ -55,6 +55,17 @@ class Inherited(Section):
     """Name of the profile that a recipe was compiled from."""
 
 
+class PluginFiles(Section):
+    """Where the files of plug-ins lie; their digests are identity."""
+
+    environment: Path | None = Field(default=None, strict=False)
+    """File of the environment plug-in, relative to the recipe's."""
+    teacher: Path | None = Field(default=None, strict=False)
+    """File of the teacher plug-in, relative to the recipe's."""
+    selector: Path | None = Field(default=None, strict=False)
+    """File of the selector plug-in, relative to the recipe's."""
+
+
 class Runtime(Section):
     """Device, paths, physical sizes and labels."""
 
@@ -105,5 +116,7 @@ class Runtime(Section):
     """Take the machine-wide GPU slot around work on CUDA."""
     model_paths: dict[str, Annotated[Path, Field(strict=False)]] = Field(default_factory=dict)
     """Directory of each pretrained model, by the digest of its files."""
+    plugins: PluginFiles = PluginFiles()
+    """Files of plug-ins."""
     inherited: Inherited = Inherited()
     """Settings of the seeds' recipes without effect here."""

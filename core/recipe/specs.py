@@ -10,28 +10,23 @@ key going on to name what it no longer describes. ``tests/golden/test_fingerprin
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
+from core.recipe.plugin_specs import NamedPluginSpec, PluginSpec, Spec
 from core.recipe.schema.adapters import Lora
 from core.recipe.schema.loss import LossMode
 from core.recipe.schema.selection import SelectorName
-
-
-class Spec(BaseModel):
-    """A frozen part of a key."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class EnvironmentSpec(Spec):
     """Which world."""
 
     name: str
-    """Name in the registry of environments."""
+    """Name in the registry of environments, or in the plug-in."""
     params: dict[str, JsonValue]
     """Arguments of the environment."""
+    plugin: PluginSpec | None = None
+    """Code that defines it; null for a built-in one."""
 
 
 class SplitSpec(Spec):
@@ -150,10 +145,12 @@ class ToyFitSpec(Spec):
 class TeacherSpec(Spec):
     """What identifies the teacher's weights; what it is shown is no part of it."""
 
-    model: ModelSpec
-    """Architecture or pretrained weights."""
+    model: ModelSpec | None
+    """Architecture or pretrained weights; null for a plug-in."""
     fit: ToyFitSpec | None
     """How a toy teacher is made; null for pretrained weights."""
+    plugin: NamedPluginSpec | None = None
+    """Code that teaches in place of a model; null for a model."""
 
 
 class StudentSpec(Spec):
@@ -183,6 +180,8 @@ class SelectionSpec(Spec):
     """Weight of any other token."""
     skip_first_tokens: int | None = None
     """Tokens at the start of each turn that are never selected; null is none."""
+    plugin: NamedPluginSpec | None = None
+    """Code of a rule that is not built in; null for those that are."""
 
 
 class LimitsSpec(Spec):
@@ -249,7 +248,10 @@ class ScoreSpec(Spec):
     run_seed: int
     """Seed of the selection."""
     student_tokenizer: TokenizerSpec | None = None
-    """Tokenizer of the episodes, where the teacher's may be another; null where it must not."""
+    """Tokenizer of the episodes, where the teacher's may be another or there is a plug-in in its
+    place; null where the teacher's is the same."""
+    plugin: NamedPluginSpec | None = None
+    """Code that teaches in place of a model; null for a model."""
 
 
 class EvaluationSpec(Spec):

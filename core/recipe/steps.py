@@ -6,9 +6,10 @@ from core.recipe.objective import (
     HANDED_OVER,
     numbers,
     objective_name,
-    phrase,
+    objective_words,
     teacher_temperature,
 )
+from core.recipe.plugin_specs import named_plugin_spec, plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import (
     cold_start_rollouts,
@@ -31,12 +32,17 @@ from core.recipe.specs import (
 )
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, StopSpec, UpdateSpec
 
-SELECTORS_WITH_RATIO = ("uniform_ratio", "uniform_budget", "hybrid")
+SELECTORS_WITH_RATIO = ("uniform_ratio", "uniform_budget", "hybrid", "plugin")
 
 
 def environment_spec(recipe: Recipe) -> EnvironmentSpec:
     """Return the world."""
-    return EnvironmentSpec(name=recipe.environment.name, params=recipe.environment.params)
+    environment = recipe.environment
+    return EnvironmentSpec(
+        name=environment.name,
+        params=environment.params,
+        plugin=plugin_spec(environment.plugin),
+    )
 
 
 def split_spec(recipe: Recipe, split: Split) -> SplitSpec:
@@ -72,6 +78,7 @@ def selection_spec(recipe: Recipe) -> SelectionSpec:
         critical_weight=selection.critical_weight,
         other_weight=selection.other_weight,
         skip_first_tokens=selection.skip_first_tokens or None,
+        plugin=named_plugin_spec(selection.plugin),
     )
 
 
@@ -146,6 +153,8 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
     """Return what the teacher's targets depend on, besides its weights and the episodes."""
     loss, handed_over = recipe.loss, HANDED_OVER[recipe.loss.mode]
     privileged = recipe.models.teacher.mode == "privileged_context"
+    plugin = named_plugin_spec(recipe.models.teacher.plugin)
+    own_tokenizer = loss.cross_tokenizer or plugin is not None
     return ScoreSpec(
         environment=environment_spec(recipe) if privileged else None,
         selection=selection_spec(recipe),
@@ -154,9 +163,8 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
         temperature=None if handed_over == "exact_full_vocab" else teacher_temperature(loss),
         teacher_mode=recipe.models.teacher.mode,
         run_seed=recipe.run.seed,
-        student_tokenizer=tokenizer_spec(recipe, recipe.models.student)
-        if loss.cross_tokenizer
-        else None,
+        student_tokenizer=tokenizer_spec(recipe, recipe.models.student) if own_tokenizer else None,
+        plugin=plugin,
     )
 
 
@@ -220,19 +228,6 @@ def split_size(recipe: Recipe) -> int:
         "test": environment.test_tasks,
     }
     return sizes[recipe.eval.split]
-
-
-def objective_words(recipe: Recipe) -> str:
-    """Say what is minimised on whose states; ``replay`` is never called on-policy."""
-    if recipe.run.mode == "sft":
-        return "supervised fine-tuning: cross-entropy on oracle traces"
-    if recipe.run.mode == "offline_kd":
-        kind = "offline distillation"
-    elif recipe.train.opd_freshness == "replay":
-        kind = "online distillation with replay"
-    else:
-        kind = "strict on-policy distillation"
-    return f"{kind}: {phrase(recipe.loss)}"
 
 
 def report_spec(recipe: Recipe) -> ReportSpec | None:

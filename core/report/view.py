@@ -15,7 +15,7 @@ from core.artifacts.store import Store
 from core.errors import InputError, StoreError
 from core.recipe.loading import to_yaml
 from core.recipe.recipe import Recipe
-from core.recipe.runtime import Runtime
+from core.recipe.runtime import PluginFiles, Runtime
 
 INDEX, RECIPE = "artifacts.json", "recipe.yaml"
 
@@ -43,6 +43,8 @@ class RunIndex(BaseModel):
     """Artifacts of the run by role."""
     model_paths: dict[str, Path]
     """Directory of each pretrained model, by the digest of its files."""
+    plugins: PluginFiles = PluginFiles()
+    """Files of plug-ins."""
     notes: str = ""
     """Free text of the run's owner."""
     tags: tuple[str, ...] = ()
@@ -94,6 +96,7 @@ def assemble_view(
         student=student,
         parts=dict(parts),
         model_paths=runtime.model_paths,
+        plugins=runtime.plugins,
         notes=runtime.notes,
         tags=runtime.tags,
         files=sorted(sources),

@@ -50,6 +50,11 @@ class SelectionSpec(Protocol):
         ...
 
 
+OwnRule = Callable[[Trajectory, list[int], int], list[int]]
+"""A selector that is not built in (``core.selection.plugins``): the trajectory, the positions that
+may be chosen, and a seed of this trajectory alone, to the positions that are."""
+
+
 @dataclass(frozen=True)
 class SelectionStats:
     """Counts of one selection."""
@@ -77,7 +82,9 @@ class Selection:
     stats: SelectionStats
 
 
-def select_positions(trajectory: Trajectory, spec: SelectionSpec, run_seed: int) -> Selection:
+def select_positions(
+    trajectory: Trajectory, spec: SelectionSpec, run_seed: int, own_rule: OwnRule | None = None
+) -> Selection:
     """Choose the target positions of a trajectory.
 
     Samples come from ``random.Random(derive_seed(run_seed, trajectory_id))`` and depend on nothing
@@ -87,14 +94,16 @@ def select_positions(trajectory: Trajectory, spec: SelectionSpec, run_seed: int)
         trajectory: Whose tokens.
         spec: The rule and its numbers.
         run_seed: Seed of the run.
+        own_rule: What a plug-in's selector is; None for one that is built in.
 
     Returns:
         Positions, weights and counts; possibly empty.
 
     Raises:
         RecipeError: Unknown selector.
+        PluginError: The plug-in's positions are not the student's, or are named twice.
     """
-    if spec.selector not in SELECTORS:
+    if spec.selector not in SELECTORS and own_rule is None:
         raise RecipeError(
             f"selection.selector {spec.selector!r} does not exist",
             f"Choose one of {', '.join(SELECTORS)}.",
@@ -103,10 +112,15 @@ def select_positions(trajectory: Trajectory, spec: SelectionSpec, run_seed: int)
     candidates = _candidates(trajectory, spec.skip_first_tokens or 0)
     critical = [position for position in candidates if critical_mask[position]]
     other = [position for position in candidates if not critical_mask[position]]
-    rng = random.Random(derive_seed(run_seed, trajectory.trajectory_id))
-    chosen = SELECTORS[spec.selector](
-        _Candidates(candidates, critical, other, trajectory.metadata), spec.ratio, rng
-    )
+    seed = derive_seed(run_seed, trajectory.trajectory_id)
+    if own_rule is not None:
+        chosen = own_rule(trajectory, candidates, seed)
+    else:
+        chosen = SELECTORS[spec.selector](
+            _Candidates(candidates, critical, other, trajectory.metadata),
+            spec.ratio,
+            random.Random(seed),
+        )
     positions = _capped(chosen, critical_mask, spec.max_positions_per_trajectory)
     weights = [
         float(spec.critical_weight if critical_mask[position] else spec.other_weight)

@@ -135,9 +135,20 @@ def _kept(
 ) -> Columns:
     if spec.loss_mode == "exact_full_vocab":
         return {"teacher_hidden_NH": hidden_PH.cpu()}
-    logits_PV, temperature = teacher.project(hidden_PH), spec.temperature or 1.0
+    return kept(teacher.project(hidden_PH), target_ids, spec)
+
+
+def kept(logits_PV: Tensor, target_ids: Sequence[int], spec: ScoreSpec) -> Columns:
+    """Return what is kept of a teacher's logits, on the CPU.
+
+    Args:
+        logits_PV: At P positions.
+        target_ids: The P target tokens.
+        spec: What is kept; hidden states cannot be had from logits.
+    """
+    temperature = spec.temperature or 1.0
     if spec.loss_mode == "verl_pg_k1":
-        ids_P = torch.tensor(target_ids, dtype=torch.int64, device=hidden_PH.device)
+        ids_P = torch.tensor(target_ids, dtype=torch.int64, device=logits_PV.device)
         found_P = sampled_log_probs(at_temperature(logits_PV, temperature), ids_P)
         return {"teacher_logprobs_N": found_P.cpu()}
     targets = top_k_targets(logits_PV, spec.top_k or 1, temperature)

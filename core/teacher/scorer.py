@@ -74,7 +74,7 @@ def score(
         AlignmentError: A view does not match or is longer than the teacher can read, counts differ,
             or the sampler's log-probabilities are wanted and were not recorded.
     """
-    _check(teacher, trajectories, selections, spec, teacher_views)
+    check_request(teacher.tokenizer.digest, trajectories, selections, spec, teacher_views)
     views: Sequence[TeacherView | None] = teacher_views or [None] * len(trajectories)
     maps = [
         align(trajectory, list(chosen.positions), list(chosen.weights), view)
@@ -110,7 +110,7 @@ def score(
             selected_of(entry, trajectory)
             for entry, trajectory in zip(maps, trajectories, strict=True)
         ),
-        values=_values(columns, spec, maps, trajectories),
+        values=values_of(columns, spec, maps, trajectories),
     )
 
 
@@ -128,13 +128,27 @@ def _answered(teacher: Backend, asked: Sequence[Asked], spec: ScoreSpec, reuse: 
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _check(
-    teacher: Backend,
+def check_request(
+    tokenizer_digest: str,
     trajectories: Sequence[Trajectory],
     selections: Sequence[SelectedPositions],
     spec: ScoreSpec,
-    teacher_views: Sequence[TeacherView] | None,
+    teacher_views: Sequence[TeacherView] | None = None,
 ) -> None:
+    """Refuse what cannot be scored together.
+
+    Args:
+        tokenizer_digest: Of the teacher's tokenizer.
+        trajectories: What the student did.
+        selections: Positions and weights, one entry per trajectory.
+        spec: What is kept per position.
+        teacher_views: What the teacher reads in place of the trajectories (with a hint).
+
+    Raises:
+        TokenizerMismatchError: The trajectories were made by another tokenizer.
+        StalePolicyError: They were sampled at different policy versions.
+        AlignmentError: Counts differ.
+    """
     counts = {len(trajectories), len(selections), len(teacher_views or trajectories)}
     if counts == {0} or len(counts) > 1:
         raise AlignmentError(
@@ -148,7 +162,7 @@ def _check(
             "Give one teacher view per trajectory exactly where the teacher reads a hint.",
         )
     for trajectory in trajectories:
-        if trajectory.tokenizer_digest != teacher.tokenizer.digest:
+        if trajectory.tokenizer_digest != tokenizer_digest:
             raise TokenizerMismatchError(
                 f"{trajectory.trajectory_id} was made by another tokenizer than the teacher's",
                 "Student and teacher must share one tokenizer, compared by content; or set "
@@ -189,12 +203,23 @@ def check_lengths(
             )
 
 
-def _values(
+def values_of(
     columns: Columns,
     spec: ScoreSpec,
     maps: Sequence[AlignmentMap],
     trajectories: Sequence[Trajectory],
 ) -> BucketTargets | SampledTargets | Tensor:
+    """Return what was kept, position by position.
+
+    Args:
+        columns: Of all positions, trajectory by trajectory.
+        spec: What was kept.
+        maps: One per trajectory.
+        trajectories: What was scored.
+
+    Raises:
+        AlignmentError: The sampler's log-probabilities are wanted and were not recorded.
+    """
     if spec.loss_mode == "exact_full_vocab":
         return columns["teacher_hidden_NH"]
     if spec.loss_mode == "verl_pg_k1":

@@ -11,7 +11,7 @@ from core.models.backend import Backend
 from core.recipe.runtime import Runtime
 from core.recipe.specs import SelectionSpec, ToyFitSpec
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
-from core.selection.selectors import select_positions
+from core.selection.selectors import OwnRule, select_positions
 from core.training.group import Example, Objective, clear_gradients
 from core.training.optimizer import NO_MOMENTS, Optimizer
 from core.training.state import StudentState, copy_trainable
@@ -143,7 +143,10 @@ def fit(
 
 
 def examples_of(
-    trajectories: Sequence[Trajectory], selection: SelectionSpec | None = None, seed: int = 0
+    trajectories: Sequence[Trajectory],
+    selection: SelectionSpec | None = None,
+    seed: int = 0,
+    own_rule: OwnRule | None = None,
 ) -> list[Example]:
     """Return traces with the positions that are trained.
 
@@ -151,15 +154,18 @@ def examples_of(
         trajectories: Oracle traces.
         selection: Which of the assistant's tokens count; None trains all with weight 1.
         seed: Run seed, for selectors that sample.
+        own_rule: What a plug-in's selector is; None for one that is built in.
     """
-    return [_example(trajectory, selection, seed) for trajectory in trajectories]
+    return [_example(trajectory, selection, seed, own_rule) for trajectory in trajectories]
 
 
-def _example(trajectory: Trajectory, selection: SelectionSpec | None, seed: int) -> Example:
+def _example(
+    trajectory: Trajectory, selection: SelectionSpec | None, seed: int, own_rule: OwnRule | None
+) -> Example:
     positions = trajectory.target_positions()
     weights = [1.0] * len(positions)
     if selection is not None:
-        chosen = select_positions(trajectory, selection, seed)
+        chosen = select_positions(trajectory, selection, seed, own_rule)
         positions, weights = list(chosen.positions), list(chosen.weights)
     aligned = align(trajectory, positions, weights)
     return Example(

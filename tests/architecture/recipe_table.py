@@ -57,7 +57,8 @@ def runtime_table() -> str:
     own = {f"runtime.{field}": key for key, field in EXECUTION_KEYS.items()}
     rows = []
     for key, field in fields().items():
-        if key.startswith("runtime.") and not key.startswith("runtime.inherited"):
+        own_table = key.startswith("runtime.inherited") or sections_of(field.annotation)
+        if key.startswith("runtime.") and not own_table:
             submitted = f"`{own[key]}`" if key in own else ""
             rows.append([f"`{key}`", _default(field), _values(field), submitted, _meaning(field)])
     return _table(["key", "default", "values", "also written as", "meaning"], rows)

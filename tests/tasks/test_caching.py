@@ -27,7 +27,7 @@ def test_the_key_is_known_without_prefect_and_torch():
     )
     source = (
         "from pydantic import BaseModel\nfrom tasks.caching import step\n"
-        "import tasks.caching\ntasks.caching._code = lambda module: None\n"
+        "import tasks.caching\ntasks.caching._code = lambda *_: None\n"
         "class Spec(BaseModel):\n    number: int\n"
         "@step(kind='number', version='1')\ndef write(context, spec): ...\n"
         "object.__setattr__(write, 'spec', Spec)\n"
@@ -101,9 +101,9 @@ def test_a_parent_is_verified_when_it_is_opened(runtime, counting):
 
 def test_changed_code_is_a_hit_that_names_the_functions(counting, runtime, monkeypatch, caplog):
     spec = counting.spec(number=1)
-    monkeypatch.setattr(caching, "_code", lambda _: CodeDigest(digest="a", functions={"f": "1"}))
+    monkeypatch.setattr(caching, "_code", lambda *_: CodeDigest(digest="a", functions={"f": "1"}))
     counting.prepare(spec, runtime=runtime, name="one").run()
-    monkeypatch.setattr(caching, "_code", lambda _: CodeDigest(digest="b", functions={"f": "2"}))
+    monkeypatch.setattr(caching, "_code", lambda *_: CodeDigest(digest="b", functions={"f": "2"}))
     with caplog.at_level(logging.WARNING, "tasks.caching"):
         assert counting.prepare(spec, runtime=runtime, name="one").found is not None
     assert "code has changed since it was built: f" in caplog.text
@@ -111,9 +111,9 @@ def test_changed_code_is_a_hit_that_names_the_functions(counting, runtime, monke
 
 def test_strict_code_makes_changed_code_a_miss(counting, runtime, monkeypatch):
     spec = counting.spec(number=1)
-    monkeypatch.setattr(caching, "_code", lambda _: CodeDigest(digest="a", functions={"f": "1"}))
+    monkeypatch.setattr(caching, "_code", lambda *_: CodeDigest(digest="a", functions={"f": "1"}))
     counting.prepare(spec, runtime=runtime, name="one").run()
-    monkeypatch.setattr(caching, "_code", lambda _: CodeDigest(digest="b", functions={"f": "2"}))
+    monkeypatch.setattr(caching, "_code", lambda *_: CodeDigest(digest="b", functions={"f": "2"}))
     strict = runtime.model_copy(update={"strict_code": True})
     prepared = counting.prepare(spec, runtime=strict, name="one")
     assert prepared.found is None
@@ -172,7 +172,7 @@ def test_a_second_run_is_cached(in_flow, call, counting):
 @server
 def test_strict_code_is_a_miss_for_prefect_too(in_flow, call, counting, runtime, monkeypatch):
     in_flow(call(number=18))
-    monkeypatch.setattr(caching, "_code", lambda _: CodeDigest(digest="b", functions={"f": "2"}))
+    monkeypatch.setattr(caching, "_code", lambda *_: CodeDigest(digest="b", functions={"f": "2"}))
     _, lenient = in_flow(call(number=18))
     strict = runtime.model_copy(update={"strict_code": True})
     _, once = in_flow(call(number=18, runtime=strict))

@@ -2,20 +2,27 @@
 
 from collections.abc import Iterator
 
+from core.environments.plugin_code import Kind, listed_source
+from core.environments.plugins import open_environment
 from core.environments.registry import make_environment, names
-from core.errors import InputError
+from core.errors import InputError, PluginError
+from core.recipe.plugin_keys import PLUGIN_KEYS, is_at_hand
 from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.offline_kd import OfflineKd
+from core.recipe.schema.plugin import Plugin
 from core.recipe.schema.source import ParquetSource
 from core.recipe.steps import split_size
 
 MAX_TURNS_RATIO = 4
 
 
-def environment_exists(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
-    """1: the world is in the registry and accepts its parameters."""
+def environment_exists(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    """1: the world is in the registry or in its plug-in and accepts its parameters."""
+    if recipe.environment.plugin is not None:
+        yield from _plugin_is_sound(recipe, runtime)
+        return
     name, known = recipe.environment.name, names()
     if name not in known:
         hint = f"Choose one of {', '.join(known)}."
@@ -47,6 +54,36 @@ def gated_world_gives_verdicts(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
             f"verifier_gated needs verdicts on episodes, and environment {world.name} gives none",
             "Use sqlite_recovery or tool_policy, or another selector.",
         )
+
+
+def plugin_files_are_as_listed(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    """A file that changed since it was listed is other code, even where the old is in memory."""
+    listed: dict[Kind, Plugin | None] = {
+        "environment": recipe.environment.plugin,
+        "teacher": recipe.models.teacher.plugin,
+        "selector": recipe.selection.plugin,
+    }
+    for kind, plugin in listed.items():
+        path = getattr(runtime.plugins, kind)
+        if plugin is None or plugin.distribution is not None or path is None:
+            continue
+        try:
+            listed_source(path, plugin.sha256)
+        except PluginError as error:
+            yield problem(f"{PLUGIN_KEYS[kind]}.sha256", error.message, error.hint)
+
+
+def _plugin_is_sound(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
+    environment, path = recipe.environment, runtime.plugins.environment
+    assert environment.plugin is not None
+    if not is_at_hand(environment.plugin, path):
+        return  # a recipe may be read without the code that it lists, but not run
+    if any(plugin_files_are_as_listed(recipe, runtime)):
+        return  # that rule says so
+    try:
+        open_environment(environment, path)
+    except InputError as error:
+        yield problem("environment.plugin", error.message, error.hint)
 
 
 def demonstrations_exist(recipe: Recipe, _: Runtime) -> Iterator[Problem]:

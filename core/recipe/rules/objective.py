@@ -139,6 +139,33 @@ def gate_belongs_to_its_selector(recipe: Recipe, _: Runtime) -> Iterator[Problem
         )
 
 
+def rule_belongs_to_its_selector(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A selector of one's own has code, and no other selector does."""
+    if (recipe.selection.selector == "plugin") != (recipe.selection.plugin is not None):
+        yield problem(
+            "selection.plugin",
+            "belongs to selection.selector: plugin, and only to it",
+            "Give both or neither.",
+        )
+
+
+def teacher_of_ones_own_gives_logits(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A plug-in has no head that an update could read, no place for a hint and no tokenizer."""
+    if recipe.models.teacher.plugin is None:
+        return
+    if HANDED_OVER[recipe.loss.mode] == "exact_full_vocab":
+        yield problem(
+            "loss.mode",
+            "hands over the hidden states of a model, and models.teacher.plugin has none",
+            "Use bucketed_topk_tail; where loss.top_k is the vocabulary it is exact.",
+        )
+    needed: dict[str, tuple[object, object]] = {
+        "models.teacher.mode": (recipe.models.teacher.mode, "standard"),
+        "loss.cross_tokenizer": (recipe.loss.cross_tokenizer, False),
+    }
+    yield from _unmet(needed, "models.teacher.plugin", "given")
+
+
 def gate_was_frozen(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """15: a gate that may still move after the test was seen measures nothing."""
     gate = recipe.selection.gate

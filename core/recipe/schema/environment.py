@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from core.recipe.schema.plugin import Plugin
 from core.recipe.schema.section import Section
 
 
@@ -11,7 +12,9 @@ class EnvironmentSection(Section):
     """A registered world and the sizes of its prompt-disjoint splits."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    """Name in the registry of environments."""
+    """Name in the registry of environments, or in the plug-in."""
+    plugin: Plugin | None = None
+    """Code that defines an environment of your own; null for a built-in one."""
     params: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the environment, e.g. ``prompt_style: compact`` or ``protocol_version: v2``."""
     train_tasks: int = Field(default=64, ge=1)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from core.recipe.schema.adapters import AdapterSource, Lora, TeacherAdapter
+from core.recipe.schema.plugin import NamedPlugin
 from core.recipe.schema.section import Section
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -81,6 +82,8 @@ class Teacher(Model):
     """Traces per step; null means ``train.gradient_accumulation_steps``."""
     adapter: TeacherAdapter | None = None
     """Adapter that was trained for teaching, with the evidence it must show."""
+    plugin: NamedPlugin | None = None
+    """Code of your own that teaches in place of a model; null for a model."""
 
 
 class Reference(Model):

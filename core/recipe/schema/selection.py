@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from core.recipe.schema.plugin import NamedPlugin
 from core.recipe.schema.section import Section
 
 SelectorName = Literal[
@@ -13,6 +14,7 @@ SelectorName = Literal[
     "uniform_budget",
     "hybrid",
     "verifier_gated",
+    "plugin",
 ]
 
 
@@ -38,8 +40,8 @@ class SelectionSection(Section):
 
     selector: SelectorName = "all_model_tokens"
     """Rule that picks positions: all of them, the tool calls and answers (critical tokens), a
-    uniform sample of a share (rounded up, or down as a budget), all critical plus a sample, or the
-    critical tokens of episodes that the environment's verdict lets through."""
+    uniform sample of a share (rounded up, or down as a budget), all critical plus a sample, the
+    critical tokens of episodes that the environment's verdict lets through, or your own rule."""
     ratio: float = Field(default=0.35, gt=0, le=1)
     """Share of the student's tokens; read by ``uniform_ratio``, ``uniform_budget``, ``hybrid``."""
     max_positions_per_trajectory: int | None = Field(default=None, ge=1)
@@ -51,5 +53,7 @@ class SelectionSection(Section):
     skip_first_tokens: int = Field(default=0, ge=0)
     """Tokens at the start of each of the student's turns that the teacher is not asked about,
     because it begins its own in another way; the cold start trains on them."""
+    plugin: NamedPlugin | None = None
+    """Code of your own rule; ``plugin`` only."""
     gate: Gate | None = None
     """Calibration; ``verifier_gated`` only."""

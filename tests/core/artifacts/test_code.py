@@ -280,3 +280,17 @@ def test_the_sources_of_this_package_are_what_is_digested():
     text = Path(sys.modules[code_digest.__module__].__file__).read_text()
     defined = [n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
     assert {f"core.artifacts.code.{name}" for name in defined} <= set(found.functions)
+
+
+def test_code_of_a_plug_in_counts_with_what_it_imports(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("from core.errors import OpdError\n\n\ndef rule():\n    return 1\n")
+    plugins = {"plugin.selector": own}
+    before = code_digest("tasks.prepare_splits", plugins=plugins)
+    assert "plugin.selector.rule" in before.functions
+    assert "core.errors.OpdError" in before.functions
+    own.write_text("from core.errors import OpdError\n\n\ndef rule():\n    return 2  # changed\n")
+    after = code_digest("tasks.prepare_splits", plugins=plugins)
+    changed = changed_functions(before.functions, after.functions)
+    assert changed == ["plugin.selector.rule"]
+    assert after.digest != before.digest != code_digest("tasks.prepare_splits").digest

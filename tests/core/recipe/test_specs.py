@@ -170,7 +170,9 @@ def test_every_identity_key_is_read_by_a_step_or_named_here():
     open_keys = {
         key
         for key in recipe_keys()
-        if not key.startswith(planned) and not (key in refused and key not in CHANGES)
+        if ".plugin." not in key  # test_plugin_keys
+        and not key.startswith(planned)
+        and not (key in refused and key not in CHANGES)
     }
     assert open_keys == {*CHANGES, *IN_NO_SPEC}
 
