@@ -1,12 +1,16 @@
 import math
+import threading
+import time
 from collections import Counter
-from random import Random
+from functools import partial
+from random import Random, SystemRandom
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.environments.base import ToolLimits
 from core.environments.calculator import Calculator
 from core.environments.protocol import render_final, render_tool_call
 from core.errors import InputError
@@ -241,3 +245,57 @@ def test_more_tokens_than_the_model_has_positions_are_refused_up_front(toy, calc
 def test_what_cannot_be_run_is_refused(toy, calculator, tasks, changes, message):
     with pytest.raises(InputError, match=message):
         run(toy, calculator, tasks[:2], **changes)
+
+
+class Sleepy(Calculator):
+    """A slow calculator whose tools take a random time, or none at all."""
+
+    slow = True
+
+    def __init__(self, longest: float, **params) -> None:
+        super().__init__(prompt_style="compact", **params)
+        self.longest = longest
+
+    def step(self, call):
+        time.sleep(SystemRandom().uniform(0, self.longest))
+        return super().step(call)
+
+
+@pytest.fixture
+def caller(scripted):
+    """A model that writes prose and a call, in turns, wherever its turns begin."""
+    codec = ToyTokenizer()
+    call = codec.encode(render_tool_call("calculator", {"expression": "1 + 1"}))
+    return scripted([*codec.encode("x" * 40), *call])
+
+
+CALLERS = EpisodeLimits(4, 70, 480, max_parse_errors=4, max_repeated_calls=9)
+
+
+@pytest.mark.parametrize("params", [{}, {"protocol_version": "v3", "max_calls_per_turn": 2}])
+def test_slow_tools_reach_no_bit_of_a_record(caller, tasks, params):
+    many = [tasks[index % 24] for index in range(32)]
+    facts = {"limits": CALLERS, "trajectory_ids": [f"e{index}" for index in range(32)]}
+    expected = run(caller, lambda: Calculator("compact", **params), many, slots=1, **facts)
+    assert sum(one.counters.tool_execution_successes for one in expected) >= 32
+    made = partial(Sleepy, 0.02, **params)
+    assert run(caller, made, many, slots=32, **facts) == expected
+
+
+def test_a_tool_that_hangs_holds_up_no_other_episode(caller, calculator, tasks):
+    class Hanging(Sleepy):
+        def tool_limits(self, tool):
+            return ToolLimits(seconds=0.3)
+
+        def step(self, call):
+            if self.task.task_id == tasks[1].task_id:
+                threading.Event().wait(60)
+            return super().step(call)
+
+    usual = run(caller, calculator, tasks[:4], limits=CALLERS)
+    started = time.perf_counter()
+    ended = run(caller, lambda: Hanging(0), tasks[:4], limits=CALLERS)
+    assert time.perf_counter() - started < 20
+    assert ended[1].termination_reason is TerminationReason.ENVIRONMENT_ERROR
+    assert ended[1].turns[-1].tool_results[0].error_code == "TOOL_TIMEOUT"
+    assert ended[:1] + ended[2:] == usual[:1] + usual[2:]

@@ -2,8 +2,12 @@
 
 import json
 import re
+import sys
+import threading
 
-from core.environments.base import Task
+import pytest
+
+from core.environments.base import StepResult, Task, ToolLimits
 from core.environments.calculator import Calculator
 from core.environments.protocol import render_final, render_tool_call
 from core.models.toy_tokenizer import ToyTokenizer
@@ -106,3 +110,70 @@ def test_a_blank_name_is_a_coded_refusal_under_v3_and_an_unknown_tool_before():
     assert (old.counters.unknown_tool_calls, old.counters.parse_errors) == (1, 0)
     assert (new.counters.unknown_tool_calls, new.counters.parse_errors) == (0, 1)
     assert '"code": "BLANK_TOOL_NAME"' in new.spans[3].text
+
+
+class Troubled(Calculator):
+    """A calculator that does what its expression says: hang, flood, raise or return rubbish."""
+
+    slow = True
+
+    def tool_limits(self, tool):
+        stateless = tool == "convert"
+        return ToolLimits(seconds=0.05, characters=200, touches_state=not stateless)
+
+    def step(self, call):
+        word = str(call.arguments.get("expression", call.arguments.get("value")))
+        if word == "hang":
+            threading.Event().wait(20)
+        if word == "raise":
+            raise RuntimeError("the oven is cold")
+        if word == "exit":
+            sys.exit(3)
+        if word == "rubbish":
+            return None
+        if word == "flood":
+            return StepResult(True, "calc:1", "x" * 10**6)
+        return super().step(call)
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "reason"),
+    [
+        ("raise", "TOOL_ERROR", "RuntimeError: the oven is cold"),
+        ("exit", "TOOL_ERROR", "SystemExit: 3"),
+        ("rubbish", "TOOL_ERROR", "TypeError: a step returned NoneType, not StepResult"),
+        ("hang", "TOOL_TIMEOUT", "the environment gave no result within 0.05 s"),
+    ],
+)
+def test_a_tool_that_breaks_ends_its_episode_with_a_coded_observation(word, code, reason):
+    trajectory = play(call(word), environment=Troubled())
+    assert trajectory.termination_reason is TerminationReason.ENVIRONMENT_ERROR
+    assert trajectory.metadata["environment_error"] == reason
+    (result,) = trajectory.turns[0].tool_results
+    assert (result.ok, result.error_code) == (False, code)
+    assert f'"code": "{code}"' in trajectory.spans[-1].text
+    assert trajectory.counters.tool_execution_errors == 1
+
+
+def test_a_tool_that_floods_is_cut_and_the_episode_goes_on():
+    trajectory = play(call("flood"), render_final("4"), environment=Troubled())
+    (result,) = trajectory.turns[0].tool_results
+    assert (result.ok, result.error_code, len(result.result)) == (True, "OUTPUT_TRUNCATED", 200)
+    assert '"code": "OUTPUT_TRUNCATED"' in trajectory.spans[3].text
+    assert trajectory.solved
+
+
+def test_a_late_tool_that_touches_no_state_lets_the_episode_go_on():
+    late = render_tool_call("convert", {"value": "hang"})
+    trajectory = play(late, call(), render_final("4"), environment=Troubled())
+    codes = [one.error_code for turn in trajectory.turns for one in turn.tool_results]
+    assert codes == ["TOOL_TIMEOUT", None]
+    assert trajectory.solved
+
+
+def test_calls_after_one_that_broke_the_world_are_not_run():
+    world = Troubled(protocol_version="v3", max_calls_per_turn=3)
+    trajectory = play(call("1") + call("hang") + call("2") + "|", environment=world)
+    codes = [one.error_code for one in trajectory.turns[0].tool_results]
+    assert codes == [None, "TOOL_TIMEOUT", "NOT_RUN"]
+    assert trajectory.counters.tool_execution_successes == 1
