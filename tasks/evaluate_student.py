@@ -17,6 +17,7 @@ def evaluate_student(
     from core.environments.task_file import read_tasks
     from core.evaluation.evaluate import evaluate, evaluation_slice
     from core.evaluation.metrics import outcomes
+    from core.evaluation.recovery import recovery
     from core.rollout.independence import engine_class
     from core.rollout.limits import EpisodeLimits, SamplingSpec
     from core.training.opening import open_weights
@@ -42,11 +43,13 @@ def evaluate_student(
     )
     context.record_numeric_class(engine_class(backend, limits))
     write_trajectories(context.out / "eval_trajectories.jsonl", done.trajectories)
+    recovered = recovery(done.trajectories)
     document = {
         "split": spec.split,
         "parameter_version": counters.parameter_version,
         "stats": done.stats.model_dump(mode="json"),
         "outcomes": outcomes(done.trajectories),
+        "recovery": recovered and recovered.model_dump(mode="json"),
     }
     write_json(context.out / "eval.json", document)
     return {"success_rate": done.stats.success_rate, "solved": done.stats.solved}

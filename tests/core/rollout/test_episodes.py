@@ -248,8 +248,6 @@ def test_what_cannot_be_run_is_refused(toy, calculator, tasks, changes, message)
 
 
 class Sleepy(Calculator):
-    """A slow calculator whose tools take a random time, or none at all."""
-
     slow = True
 
     def __init__(self, longest: float, **params) -> None:
