@@ -164,7 +164,8 @@ def recovery(trajectories: Sequence[Trajectory]) -> Recovery | None:
         name: _rates([episode for episode in episodes if episode.intervention_kind == kind])
         for name, kind in SUBSETS.items()
     }
-    return Recovery(**_rates(episodes).model_dump(), **parts, episodes=episodes)
+    whole = _rates(episodes).model_dump()
+    return Recovery.model_validate({**whole, **parts, "episodes": episodes})
 
 
 def _rates(episodes: Sequence[EpisodeRecovery]) -> RecoveryRates:

@@ -1,6 +1,7 @@
 """No statement writes, hangs, grows or looks beyond its tables."""
 
 import random
+import resource
 import time
 from contextlib import nullcontext
 
@@ -48,6 +49,31 @@ ESCAPES = [
     "select * from dbstat",
     "explain select 1",
     "vacuum into 'x'",
+    "with x as (select 1) replace into orders select 1, 1, 1, 'x'",
+    "with recursive orders as (select 1 union all select 1 from orders) select * from orders",
+    "select * from sqlite_temp_master",
+    "select * from temp.sqlite_master",
+    "select * from sqlite_dbpage",
+    "select * from generate_series(1, 1000000000)",
+    "select writable_schema",
+    "select json_group_array(name) from customers",
+    "select '[[[[1]]]]' ->> '$[0]'",
+    "select format('%.*c', 100000000, 'x')",
+    "select random()",
+    "select datetime('now')",
+    "select ?32766",
+    "select 1;;",
+    "select '\x00'",
+    "create trigger t after insert on orders begin select 1; end",
+    "detach main",
+    "reindex",
+    "analyze",
+    "vacuum",
+    "values (1)",
+    f"select {'+'.join(['1'] * 190)}",
+    f"select {','.join(['1'] * 120)}",
+    "select distinct a.id, b.id, c.id, d.id, e.id from orders a, orders b, orders c, orders d, orders e "
+    "order by a.id || b.id || c.id || d.id || e.id",
     "begin",
     "savepoint x",
     "create temp table x (y)",
@@ -95,6 +121,11 @@ def image(connection):
     return connection.serialize()
 
 
+def largest_memory():
+    """Bytes that this process has held at most (Linux counts in KiB)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def ends_quietly(sql):
     started = time.process_time()
     try:
@@ -126,6 +157,15 @@ def random_query(rng):
     tail = rng.choice(("", f" where {random_value(rng)}", f" group by {random_value(rng, 1)}",
                        f" order by {random_value(rng, 1)}", " limit 3"))  # fmt: skip
     return f"select {random_value(rng)} from {joins}{tail}"
+
+
+def with_noise(rng, sql):
+    """Every third statement has a few characters replaced by any others."""
+    characters = list(sql)
+    for _ in range(rng.choice((0, 0, 1, 3, 9)) if characters else 0):
+        noise = rng.choice((rng.randrange(32), rng.randrange(256), rng.randrange(0x11000)))
+        characters[rng.randrange(len(characters))] = chr(noise)
+    return "".join(characters)
 
 
 @pytest.mark.parametrize("sql", ESCAPES)
@@ -169,11 +209,23 @@ def test_a_table_may_be_empty():
 
 
 def test_ten_thousand_random_statements_end_within_the_limits(shared):
-    before = image(shared)
+    before, memory = image(shared), largest_memory()
     rng = random.Random(10_000)
-    read = sum(bool(ends_quietly(random_query(rng))) for _ in range(10_000))
+    read = sum(bool(ends_quietly(with_noise(rng, random_query(rng)))) for _ in range(10_000))
     assert image(shared) == before
+    assert largest_memory() - memory < 100 * 2**20
     assert 1000 <= read <= 9000
+
+
+def test_the_most_memory_that_a_statement_can_ask_for_is_bounded():
+    # Values of nearly 2000 bytes, in a sorter that holds all rows of a cross join at once.
+    doubled = "with a as(select '{}' s),b as(select s||s s from a),c as(select s||s s from b) "
+    sql = doubled.format("x" * 200) + (
+        "select c.s||s||o.id||p.id||q.id k from c,(select 'y'),orders o,orders p,orders q order by k"
+    )
+    memory = largest_memory()
+    ends_quietly(sql)
+    assert largest_memory() - memory < 100 * 2**20
 
 
 @pytest.mark.parametrize("sql", ["", "insert into t", "selects", f"select {'1' * 394}"])
