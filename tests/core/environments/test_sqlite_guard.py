@@ -72,8 +72,7 @@ ESCAPES = [
     "values (1)",
     f"select {'+'.join(['1'] * 190)}",
     f"select {','.join(['1'] * 120)}",
-    "select distinct a.id, b.id, c.id, d.id, e.id from orders a, orders b, orders c, orders d, orders e "
-    "order by a.id || b.id || c.id || d.id || e.id",
+    "select a.id from orders a, orders b, orders c, orders d, orders e order by a.id || e.id",
     "begin",
     "savepoint x",
     "create temp table x (y)",
@@ -160,9 +159,9 @@ def random_query(rng):
 
 
 def with_noise(rng, sql):
-    """Every third statement has a few characters replaced by any others."""
+    """Replace a few characters of some statements by any others."""
     characters = list(sql)
-    for _ in range(rng.choice((0, 0, 1, 3, 9)) if characters else 0):
+    for _ in range(rng.choice((0, 0, 0, 1, 5)) if characters else 0):
         noise = rng.choice((rng.randrange(32), rng.randrange(256), rng.randrange(0x11000)))
         characters[rng.randrange(len(characters))] = chr(noise)
     return "".join(characters)
@@ -221,10 +220,11 @@ def test_the_most_memory_that_a_statement_can_ask_for_is_bounded():
     # Values of nearly 2000 bytes, in a sorter that holds all rows of a cross join at once.
     doubled = "with a as(select '{}' s),b as(select s||s s from a),c as(select s||s s from b) "
     sql = doubled.format("x" * 200) + (
-        "select c.s||s||o.id||p.id||q.id k from c,(select 'y'),orders o,orders p,orders q order by k"
+        "select c.s||s||o.id||p.id||q.id k from c,orders o,orders p,orders q,orders r order by k"
     )
     memory = largest_memory()
-    ends_quietly(sql)
+    with pytest.raises(ToolEnvironmentError, match="interrupted"):
+        run_query(TABLES, sql)
     assert largest_memory() - memory < 100 * 2**20
 
 
