@@ -112,11 +112,12 @@ def specs_of():
 def scored_by(specs_of):
     """Return f(teacher, episodes, overrides): targets, the update's spec, runtime."""
 
-    def ask(teacher, episodes, *overrides, chunk_size=256, batch_size=8):
+    def ask(teacher, episodes, *overrides, chunk_size=256, batch_size=8, views=None):
         runtime = Runtime(chunk_size=chunk_size, trajectory_batch_size=batch_size)
         asked, update = specs_of(*overrides)
         chosen = [select_positions(one, asked.selection, 0) for one in episodes]
-        scored = score(teacher, episodes, chosen, asked, runtime, teacher_digest="t")
+        scored = score(teacher, episodes, chosen, asked, runtime, teacher_digest="t",
+                       teacher_views=views)  # fmt: skip
         return scored, update, runtime
 
     return ask

@@ -1,21 +1,38 @@
 """What an optimizer group trains on, and what it never does."""
 
 import random
+from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.losses.registry import OBJECTIVES
+from core.recipe.schema.loss import Divergence
+from core.selection.selectors import SELECTORS
 from core.training.group import accumulate
 from core.training.memory import ChunkSize
 from core.training.update import group_targets, objective_of, paired_examples
+from core.trajectory.masks import model_mask
+from core.trajectory.transcript import teacher_view
 
 PROMPT = [("system", 3), ("user", 4)]
 TWO_TURNS = [*PROMPT, ("assistant_tool_call", 2), ("tool_result", 3), ("assistant_final", 2)]
 TOKEN_MEAN = "loss.aggregation=token-mean"
 TOP_K = ("loss.divergence=forward_kl", "loss.scale_by_temperature_squared=false", TOKEN_MEAN)
 VERL = {"forward_kl_topk": TOP_K, "verl_pg_k1": (TOKEN_MEAN,)}
+GATED = ("environment.name=tool_policy", "selection.gate.version=v1")
+PRIVILEGED, HINT = "models.teacher.mode=privileged_context", "7"
+
+
+def seen_by(view):
+    """Return a teacher's view with the mask of the student's tokens in it."""
+    spans = [(span.span_type.value, span.start, span.end) for span in view.spans]
+    return SimpleNamespace(
+        token_ids=view.token_ids, model_mask=model_mask(spans, len(view.token_ids))
+    )
 
 
 class Probed:
@@ -44,7 +61,13 @@ class Probed:
 
     def gradients(self):
         """Gradient norms per position: where the student's tokens are predicted, and elsewhere."""
-        norms = [(probe.grad.norm(dim=-1), mask.squeeze(-1)) for probe, mask in self.probes]
+        norms = [
+            (
+                torch.zeros_like(p[..., 0]) if p.grad is None else p.grad.norm(dim=-1),
+                mask.squeeze(-1),
+            )
+            for p, mask in self.probes
+        ]
         return [n[m] for n, m in norms], [n[~m] for n, m in norms]
 
     def _predicts(self, token_ids_BT, lengths_B):
@@ -66,7 +89,10 @@ def gradient(backend, teacher, episodes, asked):
     gather = group_targets(backend, scored, range(len(examples)), teacher)
     chunk = ChunkSize(runtime.chunk_size, runtime.oom_retries, runtime.min_chunk_size)
     group = accumulate(backend, examples, gather, objective_of(spec), runtime, chunk)
-    found = {name: p.grad.clone() for name, p in backend.trainable().items()}
+    found = {  # a group without a selected position leaves no gradient at all
+        name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+        for name, p in backend.trainable().items()
+    }
     for parameter in backend.trainable().values():
         parameter.grad = None
     return group, found
@@ -106,28 +132,30 @@ def options(draw):
     """Overrides of section ``loss`` that a recipe may combine."""
     mode = draw(st.sampled_from(["exact_full_vocab", "bucketed_topk_tail", "union_topk", *VERL]))
     given_mode = [f"loss.mode={mode}", *VERL.get(mode, ())]
+    given_mode += draw(st.sampled_from([[], [PRIVILEGED]]))
     if mode != "exact_full_vocab":
         given_mode.append(f"loss.top_k={draw(st.integers(1, 12))}")
     if mode in VERL:
         return given_mode
-    names = ["forward_kl", "reverse_kl", "jsd", "rescaled_jsd", "skew_forward_kl",
-             "skew_reverse_kl", "adaptive_kl", "entropy_aware_kl"]  # fmt: skip
-    selectors = ["all_model_tokens", "tool_and_final", "uniform_ratio", "hybrid"]
+    selector = draw(st.sampled_from(list(SELECTORS)))
     return [
         *given_mode,
-        f"loss.divergence={draw(st.sampled_from(names))}",
+        *(GATED if selector == "verifier_gated" else ()),
+        f"loss.divergence={draw(st.sampled_from(get_args(Divergence)))}",
         f"loss.aggregation={draw(st.sampled_from(['native_per_trajectory', 'token-mean']))}",
         f"loss.temperature={draw(st.sampled_from([0.5, 1.0, 2.0]))}",
         f"loss.teacher_temperature={draw(st.sampled_from(['null', 0.5, 1.5]))}",
         f"loss.sampled_token_nll_weight={draw(st.sampled_from([0.0, 0.3, 0.9]))}",
-        f"selection.selector={draw(st.sampled_from(selectors))}",
+        f"selection.selector={selector}",
+        f"selection.skip_first_tokens={draw(st.integers(0, 2))}",
+        f"selection.max_positions_per_trajectory={draw(st.sampled_from(['null', 3]))}",
         f"selection.critical_weight={draw(st.sampled_from([1.0, 3.0]))}",
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
-    layouts=st.lists(parts(), min_size=1, max_size=4),
+    layouts=st.lists(st.tuples(parts(), st.booleans()), min_size=1, max_size=4),
     overrides=options(),
     sizes=st.fixed_dictionaries(
         {"chunk_size": st.integers(1, 20), "batch_size": st.integers(1, 4)}
@@ -137,24 +165,40 @@ def options(draw):
 def test_no_token_that_the_student_did_not_write_has_a_gradient(
     write_episode, small_toy, scored_by, layouts, overrides, sizes, seed
 ):
-    """C05: logits of prompts, tools and pads may be anything at all, on both sides."""
+    """C05: logits of prompts, tools, hints and pads may be anything at all, on both sides.
+
+    Over every divergence, mode, selector, reduction, batch size, and teachers with and without a
+    hint: what an objective or a selector adds to its registry is drawn here too.
+    """
     episodes = [
-        write_episode(layout, seed + n, trajectory_id=f"t{n}", sampler=small_toy(1))
-        for n, layout in enumerate(layouts)
-    ]
+        write_episode(
+            layout, seed + n, trajectory_id=f"t{n}", sampler=small_toy(1),
+            metadata={"temperature": 1.0, "policy_gate_qualified": qualified},
+        )
+        for n, (layout, qualified) in enumerate(layouts)
+    ]  # fmt: skip
+    privileged = PRIVILEGED in overrides
+    views = [teacher_view(one, HINT, small_toy(2).tokenizer) for one in episodes]
+    read = [seen_by(view) for view in views] if privileged else episodes
     results = []
     for noise in (1, 2):
-        teacher = Probed(small_toy(2), episodes, noise)
-        asked = scored_by(teacher, episodes, *overrides, **sizes)
+        teacher = Probed(small_toy(2), read, noise)
+        asked = scored_by(
+            teacher, episodes, *overrides, **sizes, views=views if privileged else None
+        )
         student = Probed(small_toy(1), episodes, noise)
         group, found = gradient(student, teacher, episodes, asked)
         inside, outside = student.gradients()
         assert all(float(norms.max()) == 0.0 for norms in outside if norms.numel())
         if group.loss != 0.0:
-            assert max(float(norms.max()) for norms in inside) > 0.0
+            assert max(float(norms.max()) for norms in inside if norms.numel()) > 0.0
         results.append((group.loss, found))
     assert results[0][0] == results[1][0]
     assert all(torch.equal(results[0][1][name], results[1][1][name]) for name in results[0][1])
+
+
+def test_what_is_drawn_above_is_all_that_is_registered():
+    assert {*get_args(Divergence), *VERL} == set(OBJECTIVES)
 
 
 @pytest.mark.parametrize("aggregation", ["native_per_trajectory", "token-mean"])
