@@ -96,7 +96,7 @@ def build_tokenizer(spec: TokenizerSpec, placement: Placement) -> TokenCodec:
         ModelSourceError: Its files are missing or unusable.
     """
     if spec.backend == "toy":
-        return ToyTokenizer()
+        return _toy_tokenizer(spec)
     from core.models.tokenizer import load_tokenizer
 
     assert spec.tokenizer_id is not None, "a Hugging Face tokenizer has an id"
@@ -140,6 +140,9 @@ def _build_toy(spec: ModelSpec, placement: Placement, seed: int) -> "Backend":
     from core.models.toy import ToyBackend, ToyConfig
 
     assert spec.toy is not None, "a toy model has a size"
-    return ToyBackend(
-        ToyConfig(**spec.toy.model_dump()), seed, ToyTokenizer(), device=placement.device
-    )
+    config, tokenizer = ToyConfig(**spec.toy.model_dump()), _toy_tokenizer(spec.tokenizer)
+    return ToyBackend(config, seed, tokenizer, device=placement.device)
+
+
+def _toy_tokenizer(spec: TokenizerSpec) -> ToyTokenizer:
+    return ToyTokenizer(spec.vocabulary or "calculator")

@@ -1,8 +1,9 @@
 """A reversible tokenizer small enough for a CPU: greedy longest match over a fixed list.
 
 Control tags come first, then single characters, then the fragments that our own transcripts repeat
-(role headers, JSON scaffolding of tool calls and results, words of the prompts), then one token per
-byte that no other entry covers. No digit is part of a fragment: a number is copied digit by digit.
+(role headers, JSON scaffolding of tool calls and results, words of the prompts; see
+``core.models.toy_fragments``), then one token per byte that no other entry covers. No digit is part
+of a fragment: a number is copied digit by digit.
 Every text without lone surrogates survives ``decode(encode(text))``.
 """
 
@@ -12,6 +13,7 @@ import re
 from collections.abc import Sequence
 
 from core.errors import InputError
+from core.models.toy_fragments import FRAGMENTS
 
 SPECIALS = (
     "<|endoftext|>",
@@ -28,100 +30,27 @@ SPECIALS = (
 
 CHARACTERS = ("\t", "\n", "\r", *(chr(code) for code in range(32, 127)))
 
-FRAGMENTS = (
-    # Role headers and the compact system prompt.
-    "system\n",
-    "user\n",
-    "assistant\n",
-    "tool\n",
-    "Tools: ",
-    "calculator(expression)",
-    "convert(from_unit, to_unit, value)",
-    '{"arguments": {}, "name": ""}',
-    # Tool calls and their results.
-    '{"arguments": {"expression": "',
-    '"}, "name": "calculator"}',
-    '{"arguments": {"from_unit": "',
-    '", "to_unit": "',
-    '", "value": ',
-    '}, "name": "convert"}',
-    '{"ok": true, "result": "',
-    '{"error": "',
-    '", "ok": false}',
-    '"}',
-    "arguments",
-    "calculator",
-    "convert",
-    "error",
-    "expression",
-    "from_unit",
-    "name",
-    "result",
-    "to_unit",
-    "value",
-    # Tasks. Operators keep their spaces, so an expression reads as numbers and signs.
-    "Compute ",
-    "Convert ",
-    "The ",
-    " + ",
-    " - ",
-    " * ",
-    " to ",
-    "km",
-    "mi",
-    "ft",
-    "kg",
-    "lb",
-    "oz",
-    "gal",
-    # Frequent pieces of English prose.
-    ", ",
-    ". ",
-    ": ",
-    " a",
-    " and ",
-    " answer",
-    " call",
-    " in ",
-    " is ",
-    " number",
-    " of ",
-    " one",
-    " or ",
-    " the ",
-    " tool",
-    " turn",
-    " unit",
-    " with ",
-    " you",
-    "answer",
-    "right ",
-    "tool",
-    "unit",
-    "er",
-    "ing",
-    "on",
-    "re",
-    "st",
-)
-
 _COVERED = frozenset(ord(character) for character in CHARACTERS)
 BYTES = tuple(byte for byte in range(256) if byte not in _COVERED)
 """Bytes of UTF-8 text that no single character covers, each a token of its own."""
 
 
 class ToyTokenizer:
-    """The toy pair's ``TokenCodec``; every instance is equal."""
+    """The toy pair's ``TokenCodec``; every instance of one vocabulary is equal.
+
+    Args:
+        vocabulary: Name of its fragments.
+    """
 
     pad_id = 0
     eos_ids = (2,)
 
-    def __init__(self) -> None:
-        vocabulary = (*SPECIALS, *CHARACTERS, *FRAGMENTS)
-        self._texts = [*(text.encode() for text in vocabulary), *(bytes([b]) for b in BYTES)]
-        self._ids = {text: index for index, text in enumerate(vocabulary)}
-        self._byte_ids = {byte: len(vocabulary) + index for index, byte in enumerate(BYTES)}
-        longest_first = sorted(vocabulary, key=len, reverse=True)
+    def __init__(self, vocabulary: str = "calculator") -> None:
+        entries = (*SPECIALS, *CHARACTERS, *FRAGMENTS[vocabulary])
+        self._texts = [*(text.encode() for text in entries), *(bytes([b]) for b in BYTES)]
+        self._ids = {text: index for index, text in enumerate(entries)}
+        self._byte_ids = {byte: len(entries) + index for index, byte in enumerate(BYTES)}
+        longest_first = sorted(entries, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) + "|.", re.DOTALL)
         self.vocab_size = len(self._texts)
         blob = json.dumps([text.hex() for text in self._texts]).encode()

@@ -18,9 +18,11 @@ TOY_FIT_BETAS = (0.9, 0.95)
 
 
 def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
-    """Return the tokenizer of one model; the toy backend has a single one."""
+    """Return the tokenizer of one model; toys have one for both roles."""
     if recipe.models.backend == "toy":
-        return TokenizerSpec(backend="toy", tokenizer_id=None, revision=None)
+        named = recipe.models.toy_vocabulary
+        vocabulary = None if named == "calculator" else named
+        return TokenizerSpec(backend="toy", tokenizer_id=None, revision=None, vocabulary=vocabulary)
     return TokenizerSpec(
         backend="hf",
         tokenizer_id=model.tokenizer_id or model.model_id,

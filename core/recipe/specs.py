@@ -57,6 +57,8 @@ class TokenizerSpec(Spec):
     """Hub id or local directory; null for the toy tokenizer."""
     revision: str | None
     """Commit or tag on the Hub."""
+    vocabulary: Literal["worlds"] | None = None
+    """Fragments of the toy tokenizer; null are the calculator's."""
 
 
 class TracesSpec(Spec):

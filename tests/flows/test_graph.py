@@ -1,4 +1,4 @@
-"""Every recipe in recipes/objectives runs from end to end, in one store and without Prefect."""
+"""Every recipe in recipes/objectives and recipes/worlds runs from end to end, without Prefect."""
 
 import json
 import math
@@ -8,15 +8,26 @@ from typing import get_args
 import pytest
 
 from core.artifacts.store import Store
+from core.environments.registry import BUILT_IN
 from core.recipe.loading import load
 from core.recipe.objective import objective_name
 from core.recipe.schema.loss import LossMode, ObjectiveName
 from core.training.collapse import StopReason
+from core.trajectory.io import read_trajectories
 from flows.graph import num_steps, run_graph, stop_reason
 from flows.plan import plan_recipe
 from tasks.caching import StepCall
 
 RECIPES = sorted(Path("recipes/objectives").glob("*.yaml"))
+WORLDS = sorted(Path("recipes/worlds").glob("*.yaml"))
+TINY = (
+    *("models.teacher.toy_pretrain_steps=2", "models.teacher.toy_pretrain_batch_size=4"),
+    *("environment.train_tasks=12", "environment.eval_tasks=4", "environment.test_tasks=4"),
+    *("cold_start.demonstrations=8", "cold_start.cycles=2", "cold_start.rollouts_per_cycle=4"),
+    *("train.rollouts_per_cycle=4", "train.gradient_accumulation_steps=4"),
+    *("train.cycles=1", "train.warmup_steps=0", "eval.baseline_enabled=false"),
+)
+"""What leaves nothing of a recipe but its world, its limits and its sizes."""
 DIAGNOSTICS = {
     "exact_full_vocab": set(),
     "bucketed_topk_tail": {"student_mass", "teacher_mass"},
@@ -148,6 +159,31 @@ def test_bounds_that_hold_change_no_other_step(run, tmp_path):
     ]
     assert digests[0] == digests[1]
     assert (bounded.teacher, bounded.traces) == (free.teacher, free.traces)
+
+
+def test_every_world_has_a_recipe():
+    """The calculator's is recipes/toy.yaml."""
+    worlds = {load(path).recipe.environment.name for path in WORLDS}
+    assert worlds | {load("recipes/toy.yaml").recipe.environment.name} == set(BUILT_IN)
+    assert [path.stem for path in WORLDS] == sorted(worlds)
+
+
+@pytest.mark.parametrize("path", WORLDS, ids=lambda path: path.stem)
+def test_a_recipe_of_each_world_samples_scores_and_trains(run, store, path):
+    recipe = load(path).recipe
+    done, _ = run(path, *TINY)
+    opened = Store(store)
+    traces = read_trajectories(opened.path(done.traces) / "trajectories.jsonl")
+    longest = max(len(trace.token_ids) for trace in traces)
+    assert longest <= recipe.rollout.max_total_tokens
+    assert all(trace.solved for trace in traces)
+    [row] = lines(opened.path(done.parts["student_0000"]) / "metrics.jsonl")
+    assert math.isfinite(row["loss"])
+    assert row["grad_norm"] > 0.0
+    episodes = read_trajectories(opened.path(done.parts["rollouts_0000"]) / "trajectories.jsonl")
+    assert {episode.task_id for episode in episodes} <= {trace.task_id for trace in traces}
+    report = json.loads((opened.path(done.report) / "report.json").read_text())
+    assert report["title"] == f"opd on {path.stem} {recipe.environment.difficulty}"
 
 
 def test_chunks_of_equal_bytes_of_one_tokenizer_train_like_its_tokens(run, store):

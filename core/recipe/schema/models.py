@@ -106,3 +106,6 @@ class Models(Section):
     """The model that is imitated."""
     reference: Reference | None = None
     """A third, frozen policy; ``shared_backbone`` only."""
+    toy_vocabulary: Literal["calculator", "worlds"] | None = None
+    """Whose transcripts the toy tokenizer makes short: the calculator's, or all five worlds'; null
+    means ``calculator``."""

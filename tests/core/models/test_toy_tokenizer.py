@@ -5,10 +5,13 @@ from hypothesis import strategies as st
 from core.environments.prompts import render_system_prompt
 from core.environments.registry import make_environment
 from core.errors import InputError
-from core.models.toy_tokenizer import BYTES, CHARACTERS, FRAGMENTS, SPECIALS, ToyTokenizer
+from core.models.toy_fragments import FRAGMENTS
+from core.models.toy_tokenizer import BYTES, CHARACTERS, SPECIALS, ToyTokenizer
+from core.rollout.oracle import oracle_trajectory
 from core.trajectory.tokens import TokenCodec
 
 TOKENIZER = ToyTokenizer()
+VOCABULARIES = sorted(FRAGMENTS)
 CALL = '<tool_call>\n{"arguments": {"expression": "7 - 3"}, "name": "calculator"}\n</tool_call>'
 RESULT = '<tool_result>\n{"ok": true, "result": "4"}\n</tool_result>'
 
@@ -33,7 +36,8 @@ def test_no_digit_is_merged():
     assert [TOKENIZER.decode([i]) for i in TOKENIZER.encode("(17 * 10) + 9")] == [
         *"(17", " * ", *"10)", " + ", "9",
     ]  # fmt: skip
-    assert not any(character.isdigit() for text in FRAGMENTS for character in text)
+    fragments = [text for each in FRAGMENTS.values() for text in each]
+    assert not any(character.isdigit() for text in fragments for character in text)
 
 
 def test_the_compact_system_prompt_is_short():
@@ -46,20 +50,38 @@ def test_the_longest_entry_wins():
     assert len(TOKENIZER.encode("calculators")) == 2
 
 
-def test_every_entry_is_one_token_and_distinct():
-    entries = [*SPECIALS, *CHARACTERS, *FRAGMENTS]
-    assert len(set(entries)) == len(entries) == TOKENIZER.vocab_size - len(BYTES)
-    assert [TOKENIZER.encode(text) for text in entries] == [[i] for i in range(len(entries))]
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_every_entry_is_one_token_and_distinct(vocabulary: str):
+    tokenizer = ToyTokenizer(vocabulary)
+    entries = [*SPECIALS, *CHARACTERS, *FRAGMENTS[vocabulary]]
+    assert len(set(entries)) == len(entries) == tokenizer.vocab_size - len(BYTES)
+    assert [tokenizer.encode(text) for text in entries] == [[i] for i in range(len(entries))]
+
+
+@pytest.mark.parametrize(
+    ("world", "most"),
+    [("calculator", 70), ("jsonnav", 70), ("sqlite", 115), ("sqlite_recovery", 720),
+     ("tool_policy", 90)],
+)  # fmt: skip
+def test_the_worlds_vocabulary_makes_episodes_of_every_world_short(world: str, most: int):
+    environment, tokenizer = make_environment(world, prompt_style="compact"), ToyTokenizer("worlds")
+    for index in range(12):
+        task = environment.generate_task(index, seed=7, difficulty="easy", split="train")
+        trace = oracle_trajectory(environment, task, tokenizer)
+        assert len(trace.token_ids) <= most
+        assert tokenizer.encode(tokenizer.decode(trace.token_ids)) == trace.token_ids
 
 
 def test_the_digest_is_a_fact_of_the_vocabulary():
-    assert ToyTokenizer().digest == TOKENIZER.digest
+    assert ToyTokenizer().digest == TOKENIZER.digest == ToyTokenizer("calculator").digest
+    assert ToyTokenizer("worlds").digest != TOKENIZER.digest
     assert len(TOKENIZER.digest) == 64
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_survives(text: str):
-    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(VOCABULARIES))
+def test_any_text_survives(text: str, vocabulary: str):
+    tokenizer = ToyTokenizer(vocabulary)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @given(st.lists(st.integers(0, TOKENIZER.vocab_size - 1)))

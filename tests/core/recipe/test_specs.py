@@ -33,6 +33,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "run.mode": ((), "sft", {"cold_start", "rollout", "update"}),
     "run.seed": (COLD, "5", STATE),
     "models.backend": ((), "hf", {"traces", "teacher", "student"}),
+    "models.toy_vocabulary": ((), "worlds", {"traces", "teacher", "student"}),
     "models.student.model_id": (HF, "x", {"traces", "student"}),
     "models.student.revision": (HF, "x", {"traces", "student"}),
     "models.student.dtype": (HF, "bfloat16", {"student"}),
