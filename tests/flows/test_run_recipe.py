@@ -32,8 +32,8 @@ setattr(owner, leaf, dying)
 """
 
 INSTANTS = {
-    "rollout": ("core.rollout.episode", "Episode.take", 52),
-    "scoring": ("core.teacher.scorer", "top_k_targets", 1),
+    "rollout": ("core.rollout.episode", "Episode.receive", 52),
+    "scoring": ("core.teacher.physical", "top_k_targets", 1),
     "update": ("core.training.optimizer", "Optimizer.step", 1),
     "publish": ("core.artifacts.filesystem", "rename", 2),
     "evaluation": ("core.evaluation.evaluate", "summarise", 1),
