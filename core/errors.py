@@ -52,6 +52,10 @@ class ModelSourceError(InputError):
     """A model directory, file or Hub id cannot be loaded."""
 
 
+class PromptFileError(InputError):
+    """A file of prompts, or a row of it, cannot be used."""
+
+
 class TrajectoryError(InputError):
     """A trajectory row disagrees with itself or with its schema."""
 

@@ -8,7 +8,8 @@ from pydantic import BaseModel
 
 from core.artifacts.record import ArtifactRef
 from core.artifacts.store import Store
-from core.recipe import model_steps, steps
+from core.environments.base import Split
+from core.recipe import model_steps, sources, steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
@@ -18,6 +19,7 @@ from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
 from tasks.evaluate_student import evaluate_student
 from tasks.initialize_student import initialize_student
+from tasks.prepare_prompts import prepare_prompts
 from tasks.prepare_splits import prepare_splits
 from tasks.prepare_teacher import prepare_teacher
 from tasks.sample_rollouts import sample_rollouts
@@ -98,17 +100,28 @@ def num_steps(recipe: Recipe) -> int:
 
 
 def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
-    world = recipe.environment.name
-    run.tasks = call(prepare_splits, steps.split_spec(recipe, "train"), name=f"{world}-train")
-    run.held_out = run.tasks
-    if recipe.eval.split != "train":
-        spec = steps.split_spec(recipe, recipe.eval.split)
-        run.held_out = call(prepare_splits, spec, name=f"{world}-{recipe.eval.split}")
-    run.traces = call(collect_oracle_traces, steps.traces_spec(recipe), name=world, tasks=run.tasks)
+    world = sources.world_name(recipe)
+    run.tasks = run.held_out = _split(recipe, call, "train")
+    if recipe.eval.split != "train" and (recipe.eval.enabled or recipe.environment):
+        run.held_out = _split(recipe, call, recipe.eval.split, train=run.tasks)
+    if sources.has_demonstrations(recipe):
+        spec = steps.traces_spec(recipe)
+        run.traces = call(collect_oracle_traces, spec, name=world, tasks=run.tasks)
     teacher = model_steps.teacher_spec(recipe)
     fitted = {"traces": run.traces} if teacher.fit is not None else {}
     name = recipe.models.backend if teacher.plugin is None else teacher.plugin.name
     run.teacher = call(prepare_teacher, teacher, name=name, **fitted)
+
+
+def _split(recipe: Recipe, call: Call, split: Split, train: Ref = None) -> Ref:
+    """Return the tasks of one split: a world's own, or those of files, apart from ``train``."""
+    name = f"{sources.world_name(recipe)}-{split}"
+    source = sources.prompt_source(recipe)
+    if source is None:
+        return call(prepare_splits, steps.split_spec(recipe, split), name=name)
+    tokenizer = model_steps.tokenizer_spec(recipe, recipe.models.student)
+    spec = sources.prompt_split_spec(source, split, tokenizer)
+    return call(prepare_prompts, spec, name=name, **({"train": train} if train else {}))
 
 
 def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:

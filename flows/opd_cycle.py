@@ -24,7 +24,7 @@ from core.recipe.validation import check
 from core.report.view import assemble_view, directory_name
 from flows.graph import RunRefs, num_steps, run_graph, stop_reason
 from flows.progress import LISTENER
-from flows.sources import locate_models, open_plugins
+from flows.sources import locate, open_plugins
 from flows.summary import summarise_run
 from tasks.caching import Step, open_store
 
@@ -68,7 +68,7 @@ def opd_cycle(
     runtime = runtime or Runtime()
     check(recipe, runtime)
     open_plugins(recipe, runtime)
-    recipe, runtime = locate_models(recipe, runtime)
+    recipe, runtime = locate(recipe, runtime)
     caller = _Caller(runtime, num_steps(recipe))
     store = open_store(runtime.store)
     run = run_graph(recipe, caller, lambda student: stop_reason(student, store))

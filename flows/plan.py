@@ -15,7 +15,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
 from flows.graph import run_graph, stop_reason
-from flows.sources import locate_models
+from flows.sources import locate
 from tasks.caching import Step, hit_labels
 
 Status = Literal["hit", "miss", "unknown"]
@@ -65,7 +65,7 @@ class Plan:
 def plan_recipe(path: Path, overrides: Sequence[str] = ()) -> Plan:
     """Plan a recipe file."""
     loaded = load(path, overrides)
-    recipe, runtime = locate_models(loaded.recipe, loaded.runtime)
+    recipe, runtime = locate(loaded.recipe, loaded.runtime)
     return plan(recipe, runtime)
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from core.artifacts.store import Store
 from core.environments.base import Task
 from core.environments.plugins import open_environment
+from core.environments.prompt_world import SYSTEM, UNRATED
 from core.errors import InputError
 from core.recipe import steps
 from core.recipe.loading import from_yaml
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
+from core.recipe.sources import prompt_source
 from core.report.view import RECIPE, RunIndex, read_index
 from core.trajectory.spans import SpanType
 from core.trajectory.trajectory import Trajectory
@@ -44,10 +46,11 @@ def sample(
     origin = _student(index)
     runtime = Runtime(model_paths=index.model_paths)
     backend = open_weights("student", origin, place(runtime)).backend
+    world = steps.environment_spec(recipe)
     for number, prompt in enumerate(prompts):
         (episode,) = run_episodes(
             backend,
-            lambda: open_environment(recipe.environment, index.plugins.environment),
+            lambda: open_environment(world, index.plugins.environment),
             [_task(recipe, prompt)],
             EpisodeLimits.of(steps.limits_spec(recipe)),
             SamplingSpec(temperature=temperature),
@@ -88,11 +91,13 @@ def _student(index: RunIndex) -> Path:
 
 def _task(recipe: Recipe, prompt: str) -> Task:
     """A task of a user's own: nobody knows its answer, so none is right."""
+    source, section = prompt_source(recipe), recipe.environment
+    system = {SYSTEM: source.system_prompt or ""} if source is not None else {}
     return Task(
         task_id="sample",
         prompt=prompt,
         answer="0",
-        difficulty=recipe.environment.difficulty,
+        difficulty=section.difficulty if section is not None else UNRATED,
         split="test",
-        metadata={"kind": "arithmetic"},
+        metadata={"kind": "arithmetic", **system},
     )

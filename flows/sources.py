@@ -1,4 +1,4 @@
-"""What a recipe takes from outside: pretrained weights, by content, and plug-ins, opened early."""
+"""What a recipe takes from outside: weights and prompts, by content, and plug-ins, opened early."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -6,9 +6,12 @@ from typing import TypeVar
 from core.environments.plugins import open_environment
 from core.models.building import DIGEST_PREFIX
 from core.models.identity import resolve
+from core.prompts.places import DIGEST_PREFIX as FILE_PREFIX
+from core.prompts.places import locate_file
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.models import Model
+from core.recipe.sources import environment_spec, prompt_source
 from core.selection.plugins import open_selector
 from core.teacher.plugins import find_teacher
 
@@ -21,10 +24,56 @@ def open_plugins(recipe: Recipe, runtime: Runtime) -> None:
     Raises:
         PluginError: Code is not at hand, is not what was listed, or defines no such plug-in.
     """
-    open_environment(recipe.environment, runtime.plugins.environment)
+    open_environment(environment_spec(recipe), runtime.plugins.environment)
     open_selector(recipe.selection, runtime.plugins.selector)
     if recipe.models.teacher.plugin is not None:
         find_teacher(recipe.models.teacher.plugin, runtime.plugins.teacher)
+
+
+def locate(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
+    """Replace the places of models and of files of prompts by digests of their content.
+
+    Raises:
+        ModelSourceError: A model cannot be found or is not whole.
+        PromptFileError: A file of prompts cannot be found or read.
+    """
+    return locate_prompts(*locate_models(recipe, runtime))
+
+
+def locate_prompts(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
+    """Replace the place of every file of prompts, and note the places in the runtime.
+
+    A recipe that is located already, or that has no such files, comes back as it is.
+
+    Raises:
+        PromptFileError: A file cannot be found or read.
+    """
+    source = prompt_source(recipe)
+    if source is None:
+        return recipe, runtime
+    places = dict(runtime.data_paths)
+    train = _located_files(source.train_files, runtime, places)
+    held_out = _located_files(source.val_files, runtime, places)
+    changed = source.model_copy(update={"train_files": train, "val_files": held_out})
+    return (
+        recipe.model_copy(update={"source": changed}),
+        runtime.model_copy(update={"data_paths": places}),
+    )
+
+
+def _located_files(
+    names: tuple[str, ...], runtime: Runtime, places: dict[str, Path]
+) -> tuple[str, ...]:
+    stamps = runtime.store.parent / "data-stamps"
+    located = []
+    for name in names:
+        if name.startswith(FILE_PREFIX):
+            located.append(name)
+            continue
+        found = locate_file(name, stamps)
+        places[found.digest] = found.path
+        located.append(found.name)
+    return tuple(located)
 
 
 def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:

@@ -15,8 +15,9 @@ def sample_rollouts(
 ) -> dict[str, Any]:
     """Write ``trajectories.jsonl`` and ``stats.json``."""
     from core.environments.plugins import open_environment
-    from core.environments.task_file import read_tasks
+    from core.environments.task_file import count_tasks, pick_tasks
     from core.evaluation.metrics import summarise
+    from core.prompts.order import prompt_order
     from core.rollout.episodes import run_episodes
     from core.rollout.independence import engine_class
     from core.rollout.limits import EpisodeLimits, SamplingSpec
@@ -27,9 +28,13 @@ def sample_rollouts(
 
     origin = context.path(student)
     digest, counters = read_summary(origin)
-    train = read_tasks(context.path(tasks) / "tasks.jsonl")
-    order = islice(task_order(len(train), spec.run_seed, spec.task_cursor), spec.rollouts)
-    chosen = [train[index] for index in order]
+    train = context.path(tasks) / "tasks.jsonl"
+    count = count_tasks(train)
+    if spec.order is None:
+        order = task_order(count, spec.run_seed, spec.task_cursor)
+    else:
+        order = prompt_order(count, spec.order, spec.task_cursor)
+    chosen = pick_tasks(train, list(islice(order, spec.rollouts)))
     backend = open_weights("student", origin, context.placement).backend
     limits = EpisodeLimits.of(spec.limits)
     trajectories = run_episodes(

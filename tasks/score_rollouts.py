@@ -26,7 +26,7 @@ def score_rollouts(
 ) -> dict[str, Any]:
     """Write the targets and ``selection.json``; tasks are read for a teacher's hints."""
     from core.environments.plugins import open_environment
-    from core.environments.task_file import read_tasks
+    from core.environments.task_file import iterate_tasks
     from core.selection.plugins import open_selector
     from core.selection.selectors import aggregate_stats, select_positions
     from core.teacher.reuse import Tally
@@ -47,7 +47,9 @@ def score_rollouts(
     views = None
     if spec.environment is not None and tasks is not None:
         environment = open_environment(spec.environment, context.runtime.plugins.environment)
-        known = read_tasks(context.path(tasks) / "tasks.jsonl")
+        wanted = {one.task_id for one in trajectories}
+        every = iterate_tasks(context.path(tasks) / "tasks.jsonl")
+        known = [task for task in every if task.task_id in wanted]
         views = privileged_views(trajectories, known, environment, backend.tokenizer)
     arguments = (trajectories, selections, spec, context.runtime)
     if spec.student_tokenizer is not None:

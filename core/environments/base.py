@@ -7,7 +7,14 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal, get_args
 
 from core.environments.prompts import render_system_prompt
-from core.environments.protocol import LENIENT, MOST_CALLS, Grammar
+from core.environments.protocol import (
+    LENIENT,
+    MOST_CALLS,
+    Grammar,
+    ParsedTurn,
+    parse_turn,
+    render_final,
+)
 from core.errors import InputError
 
 Difficulty = Literal["easy", "medium", "hard"]
@@ -32,6 +39,7 @@ class FailureCategory(StrEnum):
     UNKNOWN_TOOL = "unknown_tool"
     TOOL_ERROR = "tool_error"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    NO_REFERENCE = "no_reference"
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,14 @@ class Environment(ABC):
         _check_calls(max_calls_per_turn, protocol_version)
         self.grammar = Grammar(strict=protocol_version == "v3", max_calls=max_calls_per_turn)
 
+    @property
+    def stops(self) -> Mapping[str, int]:
+        """Texts that end a turn, and how often each must be complete to do so.
+
+        Where there are none, a turn ends by its end-of-turn token or its budget.
+        """
+        return self.grammar.stops
+
     @abstractmethod
     def generate_task(self, index: int, *, seed: int, difficulty: Difficulty, split: Split) -> Task:
         """Return task ``index``: a pure function of its arguments."""
@@ -195,6 +211,14 @@ class Environment(ABC):
     def system_prompt(self) -> str:
         """Return what the student reads first: the tools and the turn grammar."""
         return render_system_prompt(self)
+
+    def read_turn(self, text: str) -> ParsedTurn:
+        """Return what a generated turn says; total on every string."""
+        return parse_turn(text, self.grammar)
+
+    def write_answer(self, answer: str) -> str:
+        """Return the turn that gives a final answer, as the oracle writes it."""
+        return render_final(answer)
 
     def final_answer_example(self) -> str:
         """Return an answer in the right format, for the system prompt."""

@@ -17,6 +17,10 @@ BUILT_IN = {
 }
 """Module that registers each built-in environment; imported when it is asked for."""
 
+SOURCES = {"prompts": "core.environments.prompt_world"}
+"""Worlds that a recipe reaches by ``source.kind``: they generate no tasks, so no list names them.
+"""
+
 _registered: dict[str, type[Environment]] = {}
 
 
@@ -38,21 +42,21 @@ def register(environment: type[Environment]) -> type[Environment]:
 
 def names() -> list[str]:
     """Return the names that ``make_environment`` knows, sorted."""
-    return sorted({*BUILT_IN, *_registered})
+    return sorted({*BUILT_IN, *_registered} - set(SOURCES))
 
 
 def make_environment(name: str, **params: Any) -> Environment:
     """Return a new environment.
 
     Args:
-        name: One of ``names()``.
+        name: One of ``names()`` or of ``SOURCES``.
         params: Keyword arguments of its class, e.g. ``prompt_style`` or ``protocol_version``.
 
     Raises:
         InputError: The name or a parameter is unknown.
     """
-    if name not in _registered and name in BUILT_IN:
-        import_module(BUILT_IN[name])
+    if name not in _registered and name in (known := BUILT_IN | SOURCES):
+        import_module(known[name])
     if name not in _registered:
         close = get_close_matches(name, names(), n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names())}."

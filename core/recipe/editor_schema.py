@@ -38,7 +38,11 @@ def json_schema() -> dict[str, Any]:
 
 
 def _section(model: type[BaseModel], names: list[str]) -> type[BaseModel]:
-    """Return the section class reached from ``model`` by ``names``."""
+    """Return the section class reached from ``model`` by ``names``.
+
+    Where a section is one of several kinds, an execution key belongs to the last: the others have
+    none.
+    """
     return reduce(
-        lambda section, name: sections_of(section.model_fields[name].annotation)[0], names, model
+        lambda section, name: sections_of(section.model_fields[name].annotation)[-1], names, model
     )

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from core.errors import RecipeError
-from core.recipe.document import Document
 from core.recipe.migration import migrate
 from core.recipe.notes import notes
 from core.recipe.overrides import apply_overrides, move_execution_keys
@@ -88,7 +87,7 @@ def load_text(
         raise refuse(unlisted, document)
     migrated = list(migrate(document))
     recipe, runtime, found = examine(document)
-    problems = _one_per_key(migrated + found, document)
+    problems = _one_per_key(migrated + found)
     if recipe is None or runtime is None or problems:
         raise refuse(problems, document)
     return Loaded(
@@ -113,12 +112,9 @@ def from_yaml(text: str) -> Recipe:
     return load_text(text).recipe
 
 
-def _one_per_key(problems: list[Problem], document: Document) -> list[Problem]:
-    """Keep the first problem of each key; prompts from files miss no environment."""
+def _one_per_key(problems: list[Problem]) -> list[Problem]:
+    """Keep the first problem of each key."""
     kept = {each.path: each for each in reversed(problems)}
-    from_files = document.get(("source", "kind"), "environment") != "environment"
-    if from_files and not document.has(("environment",)):
-        kept.pop(("environment",), None)
     return [each for each in problems if kept.get(each.path) is each]
 
 

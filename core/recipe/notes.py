@@ -11,6 +11,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.schedule import own_schedule, total_steps
 from core.recipe.schema.section import Section
 from core.recipe.schema.selection import Gate
+from core.recipe.sources import prompt_source
 from core.recipe.steps import SELECTORS_WITH_RATIO
 
 TINY_MIXTURE = 0.05
@@ -27,6 +28,13 @@ def _unread(key: str) -> tuple[Callable[[Recipe], bool], str]:
 
 def _supervised(recipe: Recipe) -> bool:
     return recipe.run.mode == "sft"
+
+
+def _from_files(recipe: Recipe) -> bool:
+    return prompt_source(recipe) is not None
+
+
+ONE_RESPONSE = "a prompt from a file has one response, bounded by source.max_response_length"
 
 
 IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
@@ -70,6 +78,17 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         f"train.stop_below_{bound}": (_supervised, "run.mode sft samples nothing")
         for bound in ("entropy", "success")
     },
+    **dict.fromkeys(
+        (
+            "rollout.max_turns",
+            "rollout.max_new_tokens_per_turn",
+            "rollout.max_total_tokens",
+            "rollout.max_parse_errors",
+            "rollout.max_repeated_calls",
+            "eval.max_turns",
+        ),
+        (_from_files, ONE_RESPONSE),
+    ),
     "run.deterministic": (lambda _: True, "deterministic kernels are always asked for"),
     "eval.seed": (lambda recipe: recipe.eval.temperature == 0, "greedy decoding draws nothing"),
 }

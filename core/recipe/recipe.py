@@ -34,8 +34,8 @@ class Recipe(Section):
     """Student and teacher."""
     source: Source = EnvironmentSource()
     """Where prompts come from."""
-    environment: EnvironmentSection
-    """The world and its splits."""
+    environment: EnvironmentSection | None = None
+    """The world and its splits; required unless prompts come from files."""
     rollout: Rollout = Rollout()
     """Limits and sampling of an episode."""
     selection: SelectionSection = SelectionSection()

@@ -95,6 +95,8 @@ class Runtime(Section):
     """Batch updates of episodes of similar length; scoring always does."""
     chunk_size: int = Field(default=256, ge=1, le=65_536)
     """Positions whose logits exist at the same time."""
+    row_batch_size: int = Field(default=256, ge=1)
+    """Rows of a Parquet file of prompts in memory at a time."""
     oom_retries: int = Field(default=3, ge=0, le=10)
     """Times that ``chunk_size`` is halved after running out of memory."""
     min_chunk_size: int = Field(default=8, ge=1)
@@ -118,5 +120,7 @@ class Runtime(Section):
     """Directory of each pretrained model, by the digest of its files."""
     plugins: PluginFiles = PluginFiles()
     """Files of plug-ins."""
+    data_paths: dict[str, Annotated[Path, Field(strict=False)]] = Field(default_factory=dict)
+    """Place of each file of prompts, by the digest of its content."""
     inherited: Inherited = Inherited()
     """Settings of the seeds' recipes without effect here."""

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from core.recipe.order_spec import TaskOrderSpec
 from core.recipe.plugin_specs import NamedPluginSpec, PluginSpec, Spec
 from core.recipe.schema.adapters import Lora
 from core.recipe.schema.loss import LossMode
@@ -226,8 +227,9 @@ class RolloutSpec(Spec):
     cycle: int
     """Index of the cycle; it enters the episodes' ids and so their noise."""
     task_cursor: int
-    """Place of the first task in the shuffled order of the train split, counted without wrapping;
-    the order is ``random.Random(run_seed ^ 0x5EED).shuffle(range(train tasks))``."""
+    """Place of the first task in the order of the train split, counted without wrapping."""
+    order: TaskOrderSpec | None = None
+    """Order of tasks from files; null is ``Random(run_seed ^ 0x5EED).shuffle(range(tasks))``."""
     run_seed: int
     """Seed of the task order and of the sampling."""
 
@@ -269,8 +271,8 @@ class EvaluationSpec(Spec):
     """Which tasks."""
     task_offset: int
     """Index in the split of the first task."""
-    tasks: int
-    """Tasks to solve."""
+    tasks: int | None
+    """Tasks to solve; null for all that follow, where only the files of prompts know how many."""
     seed: int
     """Seed of the sampling; 0 where the temperature is 0 and nothing is drawn."""
     samples_per_task: int | None = None

@@ -9,7 +9,7 @@ from core.recipe.objective import (
     objective_words,
     teacher_temperature,
 )
-from core.recipe.plugin_specs import named_plugin_spec, plugin_spec
+from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import (
     cold_start_rollouts,
@@ -18,8 +18,16 @@ from core.recipe.schedule import (
     shared_schedule,
     steps_per_cycle,
 )
+from core.recipe.sources import (
+    environment_spec,
+    prompt_source,
+    single_turn_limits,
+    split_size,
+    task_order_spec,
+    world,
+    world_words,
+)
 from core.recipe.specs import (
-    EnvironmentSpec,
     EvaluationSpec,
     LimitsSpec,
     ReportSpec,
@@ -35,26 +43,17 @@ from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, StopSpec, U
 SELECTORS_WITH_RATIO = ("uniform_ratio", "uniform_budget", "hybrid", "plugin")
 
 
-def environment_spec(recipe: Recipe) -> EnvironmentSpec:
-    """Return the world."""
-    environment = recipe.environment
-    return EnvironmentSpec(
-        name=environment.name,
-        params=environment.params,
-        plugin=plugin_spec(environment.plugin),
-    )
-
-
 def split_spec(recipe: Recipe, split: Split) -> SplitSpec:
     """Return what the tasks of one split depend on; splits are drawn in order, each anew."""
+    section = world(recipe)
     return SplitSpec(
         split=split,
         environment=environment_spec(recipe),
-        difficulty=recipe.environment.difficulty,
-        split_seed=recipe.environment.split_seed,
-        train=recipe.environment.train_tasks,
-        eval=recipe.environment.eval_tasks if split != "train" else None,
-        test=recipe.environment.test_tasks if split == "test" else None,
+        difficulty=section.difficulty,
+        split_seed=section.split_seed,
+        train=section.train_tasks,
+        eval=section.eval_tasks if split != "train" else None,
+        test=section.test_tasks if split == "test" else None,
     )
 
 
@@ -117,7 +116,9 @@ def cold_start_spec(recipe: Recipe) -> ColdStartSpec | None:
 
 def limits_spec(recipe: Recipe, max_turns: int | None = None) -> LimitsSpec:
     """Return when an episode ends; ``max_turns`` replaces the recipe's."""
-    rollout = recipe.rollout
+    rollout, source = recipe.rollout, prompt_source(recipe)
+    if source is not None:
+        return single_turn_limits(source)
     return LimitsSpec(
         max_turns=max_turns or rollout.max_turns,
         max_new_tokens_per_turn=rollout.max_new_tokens_per_turn,
@@ -145,6 +146,7 @@ def rollout_spec(recipe: Recipe, cycle: int) -> RolloutSpec:
         rollouts=rollouts,
         cycle=cycle,
         task_cursor=rollouts * (shared_cold_start_cycles(recipe) + cycle),
+        order=task_order_spec(recipe),
         run_seed=recipe.run.seed,
     )
 
@@ -207,27 +209,17 @@ def evaluation_spec(recipe: Recipe) -> EvaluationSpec | None:
     evaluation = recipe.eval
     if not evaluation.enabled:
         return None
+    size = split_size(recipe, evaluation.split)
     return EvaluationSpec(
         environment=environment_spec(recipe),
         limits=limits_spec(recipe, evaluation.max_turns),
         sampling=sampling_spec(recipe, evaluation.temperature),
         split=evaluation.split,
         task_offset=evaluation.task_offset,
-        tasks=evaluation.tasks or split_size(recipe) - evaluation.task_offset,
+        tasks=evaluation.tasks or (size - evaluation.task_offset if size is not None else None),
         seed=evaluation.seed if evaluation.temperature > 0 else 0,
         samples_per_task=evaluation.samples_per_task if evaluation.samples_per_task > 1 else None,
     )
-
-
-def split_size(recipe: Recipe) -> int:
-    """Return the number of tasks in the split that is evaluated."""
-    environment = recipe.environment
-    sizes = {
-        "train": environment.train_tasks,
-        "eval": environment.eval_tasks,
-        "test": environment.test_tasks,
-    }
-    return sizes[recipe.eval.split]
 
 
 def report_spec(recipe: Recipe) -> ReportSpec | None:
@@ -236,7 +228,7 @@ def report_spec(recipe: Recipe) -> ReportSpec | None:
     if not report.enabled:
         return None
     return ReportSpec(
-        title=f"{recipe.run.mode} on {recipe.environment.name} {recipe.environment.difficulty}",
+        title=f"{recipe.run.mode} on {world_words(recipe)}",
         mode=recipe.run.mode,
         objective=objective_words(recipe),
         seed=recipe.run.seed,

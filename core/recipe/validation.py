@@ -7,9 +7,10 @@ a single key may be (1, 8, 14) is in the schema.
 from collections.abc import Callable, Iterator
 
 from core.recipe.document import Document
+from core.recipe.keys import explain
 from core.recipe.problems import Problem, refuse
 from core.recipe.recipe import Recipe
-from core.recipe.rules import data, models, objective, schedule
+from core.recipe.rules import data, models, objective, prompts, schedule
 from core.recipe.runtime import Runtime
 from core.recipe.structure import validate
 from core.recipe.support import unbuilt
@@ -30,7 +31,10 @@ RULES: tuple[Rule, ...] = (
     data.plugin_files_are_as_listed,
     data.demonstrations_exist,
     data.gated_world_gives_verdicts,
-    data.parquet_is_single_turn_opd,
+    prompts.parquet_is_single_turn_opd,
+    prompts.supervision_needs_demonstrations,
+    prompts.hints_need_a_column,
+    prompts.prompts_can_be_evaluated,
     data.targets_belong_to_one_student,
     data.offline_settings_need_offline_mode,
     data.dataset_path_means_persisted,
@@ -62,18 +66,27 @@ def combinations(recipe: Recipe, runtime: Runtime) -> list[Problem]:
     return [each for rule in RULES for each in rule(recipe, runtime)]
 
 
+def missing_world(document: Document) -> Iterator[Problem]:
+    """Yield a problem where neither a world nor files of prompts give tasks."""
+    path = ("environment",)
+    from_files = document.get(("source", "kind"), "environment") != "environment"
+    if not from_files and document.get(path) is None:
+        yield Problem(path, "is required and missing", f"Add it. {explain('environment')}")
+
+
 def examine(document: Document) -> tuple[Recipe | None, Runtime | None, list[Problem]]:
     """Judge a document by every key and, where all keys are sound, by every combination.
 
     Args:
         document: Execution keys in section ``runtime``.
     """
-    problems = list(unbuilt(document))
+    problems = [*unbuilt(document), *missing_world(document)]
+    complete = not any(each.path == ("environment",) for each in problems)
     values = {key: value for key, value in document.values.items() if key != "runtime"}
     recipe, of_recipe = validate(Recipe, values, document)
     settings = document.values.get("runtime", {})
     runtime, of_runtime = validate(Runtime, settings, document, ("runtime",))
-    if recipe and runtime:
+    if recipe and runtime and complete:
         problems += combinations(recipe, runtime)
     return recipe, runtime, problems + of_recipe + of_runtime
 

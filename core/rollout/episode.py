@@ -17,7 +17,6 @@ from core.environments.protocol import (
     CALL_OPEN,
     FINAL_OPEN,
     ParsedTurn,
-    parse_turn,
     render_tool_result,
 )
 from core.rollout.decoder import GeneratedTurn
@@ -142,7 +141,8 @@ class Episode:
         """
         grammar = self._environment.grammar
         text = turn_text(self._codec, turn.token_ids)
-        parsed = parse_turn(text, grammar)
+        parsed = self._environment.read_turn(text)
+        final = parsed.kind == "final"
         self.transcript.add_generated(
             turn.token_ids,
             parsed,
@@ -152,13 +152,14 @@ class Episode:
         )
         self._events["assistant_turns"] += 1
         self._events["emitted_tool_calls"] += min(text.count(CALL_OPEN), grammar.max_calls)
-        self._events["final_answers_emitted"] += FINAL_OPEN in text
+        self._events["final_answers_emitted"] += final or FINAL_OPEN in text
         if parsed.kind == "parse_error":
             # Where several calls are permitted the model closes every turn itself.
             spoke = grammar.max_calls > 1 and CALL_CLOSE in text
             return self._refuse(parsed, closed=turn.stop == "eos" and not spoke)
-        if parsed.kind == "final":
-            self._pending = self._answer(parsed.final_answer or "")
+        if final:
+            cut = turn.stop == "length"
+            self._pending = self._answer(parsed.final_answer or "", cut=cut)
         else:
             self._pending = self._call(parsed)
         return self.advance()
@@ -201,7 +202,8 @@ class Episode:
         elif self.budget <= 0:
             self.reason = TerminationReason.MAX_TOKENS
 
-    def _answer(self, answer: str) -> Callable[[], list[int] | None]:
+    def _answer(self, answer: str, *, cut: bool) -> Callable[[], list[int] | None]:
+        """Have an answer verified; one that its budget cut off is verified as far as it goes."""
         self._turns.append(Turn(turn_id=self.turn - 1, is_final=True))
         limits = self._environment.tool_limits("verify")
         self._world.start(lambda: self._environment.verify(answer), limits)
@@ -211,7 +213,7 @@ class Episode:
             if attempt is None:
                 return None
             try:
-                self._judge(attempt.result())
+                self._judge(attempt.result(), cut=cut)
             except (Exception, SystemExit) as error:
                 defect = {"predicted": answer, "failure_category": FailureCategory.TOOL_ERROR}
                 self._verification = self._verification.model_copy(update=defect)
@@ -220,7 +222,7 @@ class Episode:
 
         return settle
 
-    def _judge(self, verdict: VerificationResult) -> None:
+    def _judge(self, verdict: VerificationResult, *, cut: bool) -> None:
         self._verification = VerificationRecord(
             solved=verdict.solved,
             reward=verdict.reward,
@@ -232,7 +234,7 @@ class Episode:
         malformed = verdict.failure_category is FailureCategory.MALFORMED_ANSWER
         self._events["final_answers_verified"] += 1
         self._events["final_answers_format_valid"] += not malformed
-        self.reason = TerminationReason.FINAL_ANSWER
+        self.reason = TerminationReason.MAX_TOKENS if cut else TerminationReason.FINAL_ANSWER
 
     def _refuse(self, parsed: ParsedTurn, *, closed: bool) -> list[int]:
         """Tell the model that its turn cannot be read, unless it has closed it or failed too often.

@@ -139,7 +139,7 @@ class _Run:
             EngineShape.of(backend, limits),
             sampling,
             slots=slots,
-            stop_texts=make_environment().grammar.stops,
+            stop_texts=make_environment().stops,
             max_new_tokens=limits.max_new_tokens_per_turn,
         )
 

@@ -1,12 +1,13 @@
 """Oracle traces: the environment's own solution, written by the machinery that records students."""
 
 from core.environments.base import Environment, OracleAction, OracleFinal, Task
-from core.environments.protocol import render_final, render_tool_call
+from core.environments.protocol import render_tool_call
 from core.rollout.decoder import GeneratedTurn
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits
 from core.trajectory.tokens import TokenCodec
 from core.trajectory.trajectory import TerminationReason, Trajectory
+from core.trajectory.transcript import end_of_turn
 
 UNLIMITED = 2**31
 
@@ -40,13 +41,19 @@ def oracle_trajectory(
     for action in actions:
         if episode.reason is not None:
             break
-        episode.take(GeneratedTurn(0, codec.encode(_text(action)), [], None, "stop"))
+        episode.take(_turn(environment, action, codec))
     if episode.reason is None:
         episode.reason = TerminationReason.MAX_TURNS
     return episode.build({"source": "oracle"}, trajectory_id=f"{task.task_id}:oracle")
 
 
-def _text(action: OracleAction) -> str:
+def _turn(environment: Environment, action: OracleAction, codec: TokenCodec) -> GeneratedTurn:
     if isinstance(action, OracleFinal):
-        return render_final(action.answer)
-    return render_tool_call(action.name, action.arguments)
+        text = environment.write_answer(action.answer)
+    else:
+        text = render_tool_call(action.name, action.arguments)
+    token_ids = codec.encode(text)
+    if any(stop in text for stop in environment.stops):
+        return GeneratedTurn(0, token_ids, [], None, "stop")
+    # Nothing else would tell a student that learns from the trace where to stop.
+    return GeneratedTurn(0, [*token_ids, end_of_turn(codec)], [], None, "eos")

@@ -51,6 +51,12 @@ def prefix_length(codec: TokenCodec, token_ids: Sequence[int], block_start: int)
     return bisect_right(lengths, block_start, key=lambda n: len(codec.decode(token_ids[:n])))
 
 
+def end_of_turn(codec: TokenCodec, template: TurnTemplate = CHATML) -> int:
+    """Return the id by which a model closes its message, or its first one where none frames it."""
+    closing = template.close.strip()
+    return next((one for one in codec.eos_ids if codec.decode([one]) == closing), codec.eos_ids[0])
+
+
 class Transcript:
     """Builds one trajectory: ``start``, then generated turns and observations in alternation.
 

@@ -4,45 +4,48 @@ from collections.abc import Iterator
 
 from core.environments.plugin_code import Kind, listed_source
 from core.environments.plugins import open_environment
-from core.environments.registry import make_environment, names
+from core.environments.registry import SOURCES, make_environment, names
 from core.errors import InputError, PluginError
 from core.recipe.plugin_keys import PLUGIN_KEYS, is_at_hand
 from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
+from core.recipe.schema.environment import EnvironmentSection
 from core.recipe.schema.offline_kd import OfflineKd
 from core.recipe.schema.plugin import Plugin
-from core.recipe.schema.source import ParquetSource
-from core.recipe.steps import split_size
+from core.recipe.sources import environment_spec, split_size
 
 MAX_TURNS_RATIO = 4
 
 
 def environment_exists(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """1: the world is in the registry or in its plug-in and accepts its parameters."""
-    if recipe.environment.plugin is not None:
-        yield from _plugin_is_sound(recipe, runtime)
+    section, known = recipe.environment, names()
+    if section is None:
         return
-    name, known = recipe.environment.name, names()
-    if name not in known:
+    if section.plugin is not None:
+        yield from _plugin_is_sound(recipe, section, runtime)
+        return
+    if section.name not in known:
         hint = f"Choose one of {', '.join(known)}."
         yield problem("environment.name", "there is no such environment", hint)
         return
-    params = recipe.environment.params
-    if "name" in params:
+    if "name" in section.params:
         hint = "Name the environment by environment.name."
         yield problem("environment.params.name", "is no parameter", hint)
         return
     try:
-        make_environment(name, **params)
+        make_environment(section.name, **section.params)
     except InputError as error:
         yield problem("environment.params", error.message, error.hint)
 
 
 def gated_world_gives_verdicts(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """A gate without verdicts lets nothing through, and the run would train on nothing."""
-    world = recipe.environment
-    if recipe.selection.selector != "verifier_gated" or world.name not in names():
+    if recipe.selection.selector != "verifier_gated":
+        return
+    world = environment_spec(recipe)
+    if world.name not in (*names(), *SOURCES):
         return
     try:
         judges = make_environment(world.name, **world.params).judges_policy
@@ -59,7 +62,7 @@ def gated_world_gives_verdicts(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 def plugin_files_are_as_listed(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """A file that changed since it was listed is other code, even where the old is in memory."""
     listed: dict[Kind, Plugin | None] = {
-        "environment": recipe.environment.plugin,
+        "environment": recipe.environment.plugin if recipe.environment else None,
         "teacher": recipe.models.teacher.plugin,
         "selector": recipe.selection.plugin,
     }
@@ -73,8 +76,10 @@ def plugin_files_are_as_listed(recipe: Recipe, runtime: Runtime) -> Iterator[Pro
             yield problem(f"{PLUGIN_KEYS[kind]}.sha256", error.message, error.hint)
 
 
-def _plugin_is_sound(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
-    environment, path = recipe.environment, runtime.plugins.environment
+def _plugin_is_sound(
+    recipe: Recipe, environment: EnvironmentSection, runtime: Runtime
+) -> Iterator[Problem]:
+    path = runtime.plugins.environment
     assert environment.plugin is not None
     if not is_at_hand(environment.plugin, path):
         return  # a recipe may be read without the code that it lists, but not run
@@ -88,33 +93,14 @@ def _plugin_is_sound(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
 
 def demonstrations_exist(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """There is one oracle trace per training task."""
-    own, tasks = recipe.cold_start, recipe.environment.train_tasks
-    if own is not None and own.demonstrations is not None and own.demonstrations > tasks:
+    own, tasks = recipe.cold_start, split_size(recipe, "train")
+    if own is None or own.demonstrations is None or tasks is None:
+        return
+    if own.demonstrations > tasks:
         yield problem(
             "cold_start.demonstrations",
             f"is {own.demonstrations}, and environment.train_tasks is {tasks}",
             "Lower it, or leave it out to use every trace.",
-        )
-
-
-def parquet_is_single_turn_opd(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
-    """6: prompts from files have no tools, no oracle, no hint and no verifier."""
-    source = recipe.source
-    if not isinstance(source, ParquetSource):
-        return
-    broken = {
-        "environment": True,
-        "run.mode": recipe.run.mode != "opd",
-        "train.sft_warmup_cycles": recipe.train.sft_warmup_cycles > 0,
-        "cold_start": recipe.cold_start is not None,
-        "models.teacher.mode": recipe.models.teacher.mode == "privileged_context",
-        "source.use_task_rewards": source.use_task_rewards,
-    }
-    for key in (key for key, conflicts in broken.items() if conflicts):
-        yield problem(
-            key,
-            "cannot be combined with source.kind: verl_parquet",
-            f"Leave {key} out or set source.kind: environment.",
         )
 
 
@@ -200,7 +186,9 @@ def repeated_samples_differ(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 
 def evaluation_lies_in_the_split(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """13: the evaluated slice exists."""
-    evaluation, size = recipe.eval, split_size(recipe)
+    evaluation, size = recipe.eval, split_size(recipe, recipe.eval.split)
+    if size is None:
+        return
     last = evaluation.task_offset + (evaluation.tasks or 1)
     if evaluation.enabled and last > size:
         key = "eval.tasks" if evaluation.tasks else "eval.task_offset"

@@ -6,6 +6,8 @@ from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.models import Model
+from core.recipe.sources import prompt_source
+from core.recipe.steps import limits_spec
 
 SHARED_FIELDS = (
     "model_id",
@@ -23,6 +25,9 @@ MINIMA = (
     "minimum_parse_valid_tool_call_rate",
     "minimum_tool_execution_success_rate",
 )
+
+
+TOTAL = "rollout.max_total_tokens"
 
 
 def roles(recipe: Recipe) -> dict[str, Model]:
@@ -149,14 +154,15 @@ def toy_backend_is_plain(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 
 def episodes_fit_the_toy(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """An episode that outgrows the decoder could not be finished."""
-    limit = recipe.rollout.max_total_tokens
     if recipe.models.backend != "toy":
         return
+    source, limit = prompt_source(recipe), limits_spec(recipe).max_total_tokens
+    meant = "source.max_prompt_length and max_response_length" if source else TOTAL
     for key, model in roles(recipe).items():
         width = model.toy.max_position_embeddings
         if limit > width:
             yield problem(
                 f"{key}.toy.max_position_embeddings",
-                f"{width} is less than rollout.max_total_tokens ({limit})",
+                f"{width} is less than {meant} ({limit})",
                 f"Use at least {limit}, or shorter episodes.",
             )

@@ -4,7 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from core.environments.answer_checks import AnswerCheck
 from core.recipe.schema.section import Section
+
+FileName = Annotated[str, Field(min_length=1)]
 
 
 class EnvironmentSource(Section):
@@ -15,32 +18,53 @@ class EnvironmentSource(Section):
 
 
 class ParquetSource(Section):
-    """Single-turn prompts are read from Parquet files in verl's layout."""
+    """Single-turn prompts are read from files, of which verl's Parquet layout is the default."""
 
     kind: Literal["verl_parquet"]
-    """Prompts are rows of Parquet files."""
-    train_files: tuple[str, ...] = Field(min_length=1, strict=False)
-    """Files of training prompts."""
-    val_files: tuple[str, ...] = Field(default=(), strict=False)
-    """Files of held-out prompts."""
+    """Prompts are rows of files."""
+    train_files: tuple[FileName, ...] = Field(min_length=1, strict=False)
+    """Files of training prompts: Parquet, or one JSON object per line. Their content is identity,
+    their place is not."""
+    val_files: tuple[FileName, ...] = Field(default=(), strict=False)
+    """Files of held-out prompts: the eval split."""
     prompt_key: str = "prompt"
-    """Column that holds the prompt."""
+    """Column that holds the prompt, dotted where it lies inside another."""
     allow_plain_string_prompts: bool = False
     """Accept a string where a list of chat messages is expected."""
+    system_prompt: str | None = None
+    """System message of prompts that have none; null leaves it empty."""
+    answer_key: str | None = Field(default="reward_model.ground_truth", min_length=1)
+    """Column of the reference answer, dotted where it lies inside another; null judges nothing."""
+    answer_marker: str | None = Field(default=None, min_length=1)
+    """Text before the answer, as ``####`` in GSM8K: in a response the last one counts, up to the
+    end of its line, and in a reference too if it is there. Null: the whole text is the answer."""
+    answer_check: AnswerCheck = "exact"
+    """When an answer is right. ``exact``: equal up to white space around it; ``normalised``: also
+    up to case, Unicode compatibility forms, runs of white space and one closing full stop;
+    ``numeric``: equal as numbers, whatever their commas, currency sign or unit."""
+    demonstration_key: str | None = Field(default=None, min_length=1)
+    """Column of a response to learn from: what a cold start, ``run.mode: sft`` and a toy teacher
+    are trained on."""
+    privileged_key: str | None = Field(default=None, min_length=1)
+    """Column that a teacher in mode ``privileged_context`` reads besides the prompt."""
     use_task_rewards: bool = False
     """Score responses with the rewards named in the file."""
     max_prompt_length: int = Field(default=512, ge=1)
-    """Longest prompt, tokens."""
+    """Longest prompt as the student reads it, frames included, tokens."""
     max_response_length: int = Field(default=256, ge=1)
-    """Longest response, tokens."""
+    """Longest response, its end included, tokens."""
     truncation: Literal["error", "left", "right"] = "error"
-    """What happens to a longer prompt."""
+    """What happens to a longer prompt: it is refused, or its user message loses its start or end.
+    """
+    filter_overlong_prompts: bool = False
+    """Leave longer prompts out, and count them, in place of ``truncation``."""
+    overlap: Literal["error", "drop"] = "error"
+    """What happens to a held-out prompt that the train split has too: it is refused, or left out
+    and counted."""
     shuffle: bool = True
-    """Shuffle the rows once, with ``seed``."""
+    """Use the training prompts of every epoch in an order of its own; false keeps the files'."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the shuffle."""
-    row_batch_size: int = Field(default=256, ge=1)
-    """Rows read at a time."""
+    """Seed of these orders."""
 
 
 def _environment_unless_said(given: Any) -> Any:

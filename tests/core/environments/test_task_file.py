@@ -2,7 +2,13 @@ import pytest
 
 from core.environments.base import Task, make_splits
 from core.environments.registry import make_environment
-from core.environments.task_file import TaskFileError, read_tasks, write_tasks
+from core.environments.task_file import (
+    TaskFileError,
+    count_tasks,
+    pick_tasks,
+    read_tasks,
+    write_tasks,
+)
 
 
 def test_every_task_returns_as_it_was(tmp_path):
@@ -31,3 +37,16 @@ def test_a_row_that_is_no_task_is_named(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(TaskFileError, match=r"absent\.jsonl cannot be read"):
         read_tasks(tmp_path / "absent.jsonl")
+
+
+def test_tasks_are_picked_by_place_without_reading_the_others(tmp_path):
+    tasks = [Task(f"t{n}", "p\u2028", "a", "easy", "train") for n in range(5)]
+    path = tmp_path / "t.jsonl"
+    assert write_tasks(path, iter(tasks)) == count_tasks(path) == 5
+    assert pick_tasks(path, [4, 0, 4]) == [tasks[4], tasks[0], tasks[4]]
+    path.write_text(path.read_text(encoding="utf-8").replace('"t1"', "broken"), encoding="utf-8")
+    assert pick_tasks(path, [2]) == [tasks[2]]
+    with pytest.raises(TaskFileError, match="row 2 is no task"):
+        pick_tasks(path, [1])
+    with pytest.raises(TaskFileError, match="has no row 6"):
+        pick_tasks(path, [5])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core.artifacts import file_stamps
 from core.errors import ModelSourceError
-from core.models import identity
 from core.models.identity import model_digest, resolve
 
 
@@ -27,7 +27,7 @@ def model(tiny_llama, tmp_path):
 @pytest.fixture
 def settled(monkeypatch):
     """Believe time stamps at once: ctime cannot be set back."""
-    monkeypatch.setattr(identity, "RACY_NS", -3_600_000_000_000)
+    monkeypatch.setattr(file_stamps, "RACY_NS", -3_600_000_000_000)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def hashed(monkeypatch):
     """Names of the files that are really read."""
     names, real = [], hashlib.file_digest
     monkeypatch.setattr(
-        identity.hashlib,
+        file_stamps.hashlib,
         "file_digest",
         lambda stream, kind: names.append(Path(stream.name).name) or real(stream, kind),
     )

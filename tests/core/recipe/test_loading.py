@@ -202,9 +202,8 @@ def test_required_section_is_named(minimal, section):
 
 def test_prompts_from_files_are_not_asked_for_an_environment(minimal):
     text = "\n".join(minimal.splitlines()[:3])
-    with pytest.raises(RecipeError) as caught:
-        load_text(text, ["source.kind=verl_parquet", "source.train_files=[a]"])
-    assert caught.value.message.endswith('source.kind = "verl_parquet": not built yet')
+    files = ["source.kind=verl_parquet", "source.train_files=[a]", "source.val_files=[b]"]
+    assert load_text(text, [*files, "models.backend=hf"]).recipe.environment is None
 
 
 def test_run_without_a_name_is_called_after_its_file(minimal, tmp_path):

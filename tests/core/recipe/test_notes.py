@@ -1,5 +1,6 @@
 import pytest
 
+from core.recipe.loading import load_text
 from core.recipe.notes import IDLE
 
 VALUES = {
@@ -35,6 +36,20 @@ WITH_MODE = {
     "train.stop_below_success": ("run.mode=sft", "train.stop_below_success=0.1"),
     "train.eval_every_cycles": ("run.mode=sft", "train.eval_every_cycles=2"),
 }
+OF_EPISODES = {
+    "rollout.max_turns": "rollout.max_turns=2",
+    "rollout.max_new_tokens_per_turn": "rollout.max_new_tokens_per_turn=9",
+    "rollout.max_total_tokens": "rollout.max_total_tokens=99",
+    "rollout.max_parse_errors": "rollout.max_parse_errors=3",
+    "rollout.max_repeated_calls": "rollout.max_repeated_calls=3",
+    "eval.max_turns": "eval.max_turns=2",
+}
+"""Limits that a single response does not have."""
+
+FROM_FILES = """\
+models: {backend: hf, student: {model_id: m}, teacher: {model_id: m}}
+source: {kind: verl_parquet, train_files: [a], val_files: [b]}
+"""
 SMALL_COLD_START = (
     "train.gradient_accumulation_steps=4",
     "train.opd_freshness=replay",
@@ -50,7 +65,15 @@ def test_plain_recipe_needs_no_note(accepted):
     assert accepted().notes == []
 
 
-@pytest.mark.parametrize("key", IDLE)
+@pytest.mark.parametrize(("key", "override"), OF_EPISODES.items())
+def test_limits_of_an_episode_mean_nothing_to_a_single_response(accepted, key, override):
+    found = load_text(FROM_FILES, [override]).notes
+    assert len(found) == 1
+    assert found[0].startswith(f"{key} has no effect: ")
+    assert accepted(override).notes == []
+
+
+@pytest.mark.parametrize("key", [key for key in IDLE if key not in OF_EPISODES])
 def test_key_without_effect_is_noted(accepted, key):
     overrides = WITH_MODE.get(key) or (VALUES[key],)
     found = accepted(*overrides).notes

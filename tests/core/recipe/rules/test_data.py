@@ -3,8 +3,6 @@ import pytest
 from core.environments import registry
 from core.recipe.rules import data
 
-PARQUET = ("source.kind=verl_parquet", "source.train_files=[a.parquet]")
-
 
 def keys(problems) -> list[str]:
     return [".".join(each.path) for each in problems]
@@ -34,28 +32,6 @@ def test_demonstrations_are_training_tasks(judged):
     found = judged(rule, *cold, "cold_start.demonstrations=9")
     assert keys(found) == ["cold_start.demonstrations"]
     assert found[0].what == "is 9, and environment.train_tasks is 8"
-
-
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("run.mode=sft", "run.mode"),
-        ("train.sft_warmup_cycles=1", "train.sft_warmup_cycles"),
-        ("models.teacher.mode=privileged_context", "models.teacher.mode"),
-        ("source.use_task_rewards=true", "source.use_task_rewards"),
-    ],
-)
-def test_prompts_from_files_exclude_what_needs_a_world(judged, override, key):
-    rule = data.parquet_is_single_turn_opd
-    assert judged(rule, override.replace("source.use_task_rewards=true", "run.seed=1")) == []
-    assert keys(judged(rule, *PARQUET)) == ["environment"]
-    assert keys(judged(rule, *PARQUET, override)) == ["environment", key]
-
-
-def test_prompts_from_files_exclude_a_cold_start_of_its_own(judged):
-    cold = ("cold_start.cycles=1", "cold_start.learning_rate=0.1")
-    found = judged(data.parquet_is_single_turn_opd, *PARQUET, *cold)
-    assert keys(found) == ["environment", "cold_start"]
 
 
 @pytest.mark.parametrize(

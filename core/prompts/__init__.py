@@ -1,0 +1,1 @@
+"""Single-turn prompts from files: rows, token bounds, and the tasks that they become."""
