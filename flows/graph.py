@@ -108,7 +108,7 @@ def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
         spec = steps.traces_spec(recipe)
         run.traces = call(collect_oracle_traces, spec, name=world, tasks=run.tasks)
     teacher = model_steps.teacher_spec(recipe)
-    fitted = {"traces": run.traces} if teacher.fit is not None else {}
+    fitted = _teacher_traces(recipe, call, run) if teacher.fit is not None else {}
     name = recipe.models.backend if teacher.plugin is None else teacher.plugin.name
     run.teacher = call(prepare_teacher, teacher, name=name, **fitted)
 
@@ -122,6 +122,15 @@ def _split(recipe: Recipe, call: Call, split: Split, train: Ref = None) -> Ref:
     tokenizer = model_steps.tokenizer_spec(recipe, recipe.models.student)
     spec = sources.prompt_split_spec(source, split, tokenizer)
     return call(prepare_prompts, spec, name=name, **({"train": train} if train else {}))
+
+
+def _teacher_traces(recipe: Recipe, call: Call, run: RunRefs) -> dict[str, Ref]:
+    """Return what a toy teacher is fitted on: the student's traces, or its own tokens' ones."""
+    spec = steps.traces_spec(recipe, recipe.models.teacher)
+    if spec == steps.traces_spec(recipe):
+        return {"traces": run.traces}
+    name = f"{sources.world_name(recipe)}-teacher"
+    return {"traces": call(collect_oracle_traces, spec, name=name, tasks=run.tasks)}
 
 
 def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:

@@ -111,14 +111,17 @@ def _across(
     from core.models.building import build_tokenizer
     from core.selection.selectors import aggregate_stats
     from core.teacher.cross_tokenizer import score_across
+    from core.teacher.shared_vocabulary import score_shared
 
     _, selections, spec, _ = arguments
     codec = build_tokenizer(spec.student_tokenizer, context.placement)
-    found = score_across(backend, codec, *arguments, teacher_digest=teacher_digest)
+    ask = score_shared if spec.loss_mode == "shared_vocab" else score_across
+    found = ask(backend, codec, *arguments, teacher_digest=teacher_digest)
     found.targets.save(context.out)
     stats = aggregate_stats(selection.stats for selection in selections) | {
         "model_bytes": found.model_bytes,
         "unaligned_bytes": found.unaligned_bytes,
+        **found.counts,
     }
     write_json(context.out / "selection.json", stats)
     return stats

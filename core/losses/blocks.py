@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from core.losses.objective import Objective
 from core.losses.options import ObjectiveOptions
 from core.losses.registry import teacher_entropy
-from core.losses.targets import BucketTargets, LogitTargets, Targets
+from core.losses.targets import BucketTargets, LogitTargets, SharedTargets, Targets
 from core.losses.temperature import at_temperature
 
 
@@ -109,7 +109,7 @@ def _objective(wide_BV: Tensor, rows: Rows, terms: Terms) -> Tensor:
     rows.divergence_N.copy_(divergence_B.detach())
     for name, row_B in zip(terms.diagnostics, rows.diagnostics_DN, strict=True):
         row_B.copy_(found[name])
-    if isinstance(rows.targets, LogitTargets | BucketTargets):
+    if isinstance(rows.targets, LogitTargets | SharedTargets | BucketTargets):
         with torch.no_grad():
             o = terms.options
             entropy_B = teacher_entropy(rows.targets, o.temperature, o.teacher_temperature)

@@ -26,6 +26,7 @@ from core.losses.targets import (
     LogitTargets,
     Project,
     SampledTargets,
+    SharedTargets,
     Targets,
 )
 
@@ -55,7 +56,7 @@ class LossOutput:
 def selected_position_loss(
     hidden_NH: Tensor,
     project: Project,
-    targets: ExactTargets | LogitTargets | BucketTargets | SampledTargets | None,
+    targets: ExactTargets | LogitTargets | SharedTargets | BucketTargets | SampledTargets | None,
     weights_N: Tensor,
     *,
     chunk_size: int,
@@ -159,7 +160,7 @@ def _evaluate(
 
 def _columns(rows: Rows, terms: Terms, dtype: torch.dtype) -> dict[str, Any]:
     """Return the per-position results that the objective has."""
-    has_entropy = isinstance(rows.targets, ExactTargets | LogitTargets | BucketTargets)
+    has_entropy = not isinstance(rows.targets, SampledTargets | None)
     named = zip(terms.diagnostics, rows.diagnostics_DN.to(dtype), strict=True)
     return {
         "objective_N": rows.objective_N.to(dtype),
@@ -177,7 +178,7 @@ def _terms(
         raise ValueError(f"nll_weight must lie in [0, 1], got {nll_weight}")
     if targets is None:
         return Terms(None, options, 1.0)
-    kind = LogitTargets if isinstance(targets, ExactTargets) else type(targets)
+    kind = targets.read_as if isinstance(targets, ExactTargets) else type(targets)
     objective = objective_for(divergence, kind)
     return Terms(objective, options, nll_weight, objective.reported(kind, options))
 
@@ -209,9 +210,7 @@ def _spans(total: int, size: int) -> Iterator[tuple[int, int]]:
 def _evaluate_chunk(leaf_CH: Tensor, project: Project, rows: Rows, terms: Terms) -> None:
     logits_CV, is_reusable = _projected(leaf_CH, project)
     if isinstance(rows.targets, ExactTargets):
-        with torch.no_grad():
-            teacher_CV = rows.targets.teacher_project(rows.targets.teacher_hidden_NH)
-        rows = replace(rows, targets=LogitTargets(teacher_CV))
+        rows = replace(rows, targets=rows.targets.read())
     plain_CV = logits_CV.detach()
     grad_CV = plain_CV if is_reusable else torch.empty_like(plain_CV)
     budget = BLOCK_ELEMENTS.get(logits_CV.device.type, BLOCK_ELEMENTS["cuda"])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from core.losses.laws import Laws
 from core.losses.options import ObjectiveOptions
-from core.losses.targets import BucketTargets
+from core.losses.targets import BucketTargets, SharedTargets
 
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 """Value and diagnostics per position; the latter detached."""
@@ -55,5 +55,6 @@ class Objective:
         Returns:
             Keys of the mapping that ``measure`` returns.
         """
-        on_support = targets is BucketTargets or options.union_top_k is not None
+        has_rest = targets in (BucketTargets, SharedTargets)
+        on_support = has_rest or options.union_top_k is not None
         return self.diagnostics + (self.support_diagnostics if on_support else ())

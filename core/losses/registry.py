@@ -30,7 +30,8 @@ from core.losses.mixing import (
 from core.losses.objective import Measured, Objective
 from core.losses.options import ObjectiveOptions
 from core.losses.sampled import SurrogateDiagnostics, clipped_surrogate, sampled_log_probs
-from core.losses.targets import BucketTargets, LogitTargets, SampledTargets
+from core.losses.shared import paired_shared_categories
+from core.losses.targets import BucketTargets, LogitTargets, SampledTargets, SharedTargets
 from core.losses.temperature import gain, of_teacher
 from core.losses.truncated import TruncationDiagnostics, truncated_forward_kl
 from core.losses.union import paired_union_categories
@@ -68,12 +69,15 @@ def objective_for(name: str, reads: type) -> Objective:
 
 
 def paired(
-    targets: LogitTargets | BucketTargets, logits_NV: Tensor, options: ObjectiveOptions
+    targets: LogitTargets | SharedTargets | BucketTargets,
+    logits_NV: Tensor,
+    options: ObjectiveOptions,
 ) -> tuple[Tensor, Tensor]:
     """Return teacher's and student's finite log-probabilities over the same categories.
 
     Args:
-        targets: Full logits, reduced to a union support where options say so; or buckets.
+        targets: Full logits, reduced to a union support where options say so; those of another
+            vocabulary, reduced to its shared tokens; or buckets.
         logits_NV: Raw logits of the student.
         options: Temperature, tail epsilon, union size.
 
@@ -88,6 +92,10 @@ def paired(
         return paired_categories(
             targets, logits_NV, o.temperature, o.tail_epsilon, o.teacher_temperature
         )
+    if isinstance(targets, SharedTargets):
+        return paired_shared_categories(
+            targets, logits_NV, o.temperature, o.tail_epsilon, o.teacher_temperature
+        )
     teacher_NV = targets.teacher_logits_NV
     if o.union_top_k is None:
         return paired_log_probs(teacher_NV, logits_NV, o.temperature, o.teacher_temperature)
@@ -97,13 +105,15 @@ def paired(
 
 
 def teacher_entropy(
-    targets: LogitTargets | BucketTargets, temperature: float, teacher_temperature: float | None
+    targets: LogitTargets | SharedTargets | BucketTargets,
+    temperature: float,
+    teacher_temperature: float | None,
 ) -> Tensor:
     """Return the entropy of the teacher at its temperature.
 
     Args:
-        targets: Full logits; or buckets, which hold the entropy of the whole distribution or are
-            themselves all that is known of it.
+        targets: Full logits, over whichever vocabulary the teacher has; or buckets, which hold the
+            entropy of the whole distribution or are themselves all that is known of it.
         temperature: τ of the loss.
         teacher_temperature: τ of the teacher, or None for the loss's.
 
@@ -113,12 +123,16 @@ def teacher_entropy(
     Raises:
         ValueError: τ ≤ 0.
     """
+    tau = of_teacher(teacher_temperature, temperature)
     if isinstance(targets, LogitTargets):
-        tau = of_teacher(teacher_temperature, temperature)
         return entropy(targets.teacher_logits_NV, temperature=tau)
+    if isinstance(targets, SharedTargets):
+        return entropy(targets.teacher_logits_NU, temperature=tau)
     return bucket_entropy(targets) if targets.entropy_N is None else targets.entropy_N
 
 
+DISTRIBUTIONS = frozenset({LogitTargets, SharedTargets, BucketTargets})
+"""Targets from which both sides' distributions over common categories follow."""
 MASSES = ("student_mass", "teacher_mass")
 
 
@@ -126,7 +140,7 @@ def _masses(
     targets: Any, teacher_NC: Tensor, student_NC: Tensor, o: ObjectiveOptions
 ) -> Mapping[str, Tensor]:
     """Return the mass of each side on the support; without a support there is nothing to say."""
-    if not isinstance(targets, BucketTargets) and o.union_top_k is None:
+    if isinstance(targets, LogitTargets) and o.union_top_k is None:
         return {}
     tails = student_NC[:, -1].detach(), teacher_NC[:, -1].detach()
     return {name: -tail.expm1() for name, tail in zip(MASSES, tails, strict=True)}
@@ -141,8 +155,7 @@ def _distribution(name: str, on_log_probs: OnLogProbs, laws: Laws | None = None)
         value_N = on_log_probs(teacher_NC, student_NC, o) * scale
         return value_N, _masses(targets, teacher_NC, student_NC, o)
 
-    reads = frozenset({LogitTargets, BucketTargets})
-    return Objective(name, measure, reads, laws or Laws(), support_diagnostics=MASSES)
+    return Objective(name, measure, DISTRIBUTIONS, laws or Laws(), support_diagnostics=MASSES)
 
 
 def _jsd(teacher_NC: Tensor, student_NC: Tensor, o: ObjectiveOptions) -> Tensor:
@@ -229,7 +242,7 @@ OBJECTIVES: dict[str, Objective] = {
         Objective(
             "entropy_aware_kl",
             _entropy_aware,
-            frozenset({LogitTargets, BucketTargets}),
+            DISTRIBUTIONS,
             Laws(),
             ("undecided",),
             MASSES,

@@ -29,15 +29,43 @@ def split_support(
     Raises:
         ValueError: τ ≤ 0, or a row is −inf throughout.
     """
-    scaled_NV = at_temperature(logits_NV, temperature)
-    excluded_NV = jointly_excluded(scaled_NV, scaled_NV)
-    if excluded_NV is not None:
-        scaled_NV = scaled_NV.masked_fill(excluded_NV, EXCLUDED)
+    scaled_NV = _finite(logits_NV, temperature)
     total_N1 = scaled_NV.logsumexp(-1, keepdim=True)
     ids_NK = support_ids_NK.long()
     support_NK = scaled_NV.gather(-1, ids_NK) - total_N1
     tail_N = scaled_NV.scatter(-1, ids_NK, EXCLUDED).logsumexp(-1) - total_N1.squeeze(-1)
     return _restore_empty(support_NK), _restore_empty(tail_N)
+
+
+def split_columns(
+    logits_NV: Tensor, column_ids_S: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities at the same columns of every row and the log of the other mass.
+
+    Args:
+        logits_NV: Raw logits.
+        column_ids_S: Token ids, distinct.
+        temperature: τ > 0.
+
+    Returns:
+        ``[N, S]`` and ``[N]`` nats; the second is −inf where no column is outside.
+
+    Raises:
+        ValueError: τ ≤ 0, or a row is −inf throughout.
+    """
+    scaled_NV = _finite(logits_NV, temperature)
+    total_N1 = scaled_NV.logsumexp(-1, keepdim=True)
+    ids_S = column_ids_S.long()
+    columns_NS = scaled_NV.index_select(-1, ids_S) - total_N1
+    rest_N = scaled_NV.index_fill(-1, ids_S, EXCLUDED).logsumexp(-1) - total_N1.squeeze(-1)
+    return _restore_empty(columns_NS), _restore_empty(rest_N)
+
+
+def _finite(logits_NV: Tensor, temperature: float) -> Tensor:
+    """Return scaled logits with finite stand-ins in excluded columns."""
+    scaled_NV = at_temperature(logits_NV, temperature)
+    excluded_NV = jointly_excluded(scaled_NV, scaled_NV)
+    return scaled_NV if excluded_NV is None else scaled_NV.masked_fill(excluded_NV, EXCLUDED)
 
 
 def _restore_empty(log_probs: Tensor) -> Tensor:

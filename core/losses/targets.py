@@ -1,4 +1,4 @@
-"""What the teacher says at N positions, in the four shapes that objectives read.
+"""What the teacher says at N positions, in the five shapes that objectives read.
 
 Each has a length and a ``slice``, so that a long selection can be evaluated piece by piece.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+import torch
 from torch import Tensor
 
 Project = Callable[[Tensor], Tensor]
@@ -49,11 +50,70 @@ class LogitTargets:
 
 
 @dataclass(frozen=True)
+class TokenPairs:
+    """Ids of the S tokens that two vocabularies share."""
+
+    student_ids_S: Tensor
+    teacher_ids_S: Tensor
+
+    def to(self, device: torch.device) -> "TokenPairs":
+        """Return the pairs on a device.
+
+        Args:
+            device: Where the loss is computed.
+
+        Returns:
+            Pairs; the tensors themselves where they lie there already.
+        """
+        return TokenPairs(self.student_ids_S.to(device), self.teacher_ids_S.to(device))
+
+
+@dataclass(frozen=True)
+class SharedTargets:
+    """The teacher's logits over its own vocabulary, of which the student has some tokens."""
+
+    teacher_logits_NU: Tensor
+    pairs: TokenPairs
+
+    def __len__(self) -> int:
+        return self.teacher_logits_NU.shape[0]
+
+    def slice(self, start: int, stop: int) -> "SharedTargets":
+        """Return positions ``[start, stop)``, sharing storage.
+
+        Args:
+            start: First position.
+            stop: One past the last.
+
+        Returns:
+            Targets of ``stop − start`` positions.
+        """
+        return SharedTargets(self.teacher_logits_NU[start:stop], self.pairs)
+
+
+@dataclass(frozen=True)
 class ExactTargets:
     """The teacher's hidden states and its head: H numbers per position instead of V."""
 
     teacher_hidden_NH: Tensor
     teacher_project: Project
+    pairs: TokenPairs | None = None
+    """Shared tokens where the teacher has another vocabulary; None where there is one."""
+
+    @property
+    def read_as(self) -> type["LogitTargets | SharedTargets"]:
+        """What objectives get to see."""
+        return LogitTargets if self.pairs is None else SharedTargets
+
+    @torch.no_grad()
+    def read(self) -> "LogitTargets | SharedTargets":
+        """Apply the head.
+
+        Returns:
+            The teacher's logits at these positions.
+        """
+        logits = self.teacher_project(self.teacher_hidden_NH)
+        return LogitTargets(logits) if self.pairs is None else SharedTargets(logits, self.pairs)
 
     def __len__(self) -> int:
         return self.teacher_hidden_NH.shape[0]
@@ -68,7 +128,7 @@ class ExactTargets:
         Returns:
             Targets of ``stop − start`` positions.
         """
-        return ExactTargets(self.teacher_hidden_NH[start:stop], self.teacher_project)
+        return replace(self, teacher_hidden_NH=self.teacher_hidden_NH[start:stop])
 
 
 @dataclass(frozen=True)

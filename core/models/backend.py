@@ -93,6 +93,14 @@ class Backend(Protocol):
         ...
 
     @property
+    def dropped_mass(self) -> float:
+        """Largest probability that head rows without a token had on the tokens probed at load.
+
+        ``project`` cuts these rows off before any softmax; 0 where the head has none.
+        """
+        ...
+
+    @property
     def tokenizer(self) -> TokenCodec:
         """The codec whose ids it reads."""
         ...

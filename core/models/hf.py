@@ -254,7 +254,10 @@ class HFBackend:
             )
         probe_1T = self._probe()
         lengths_1 = torch.tensor([probe_1T.shape[1]], device=self.device)
-        own_1TV = self._model(input_ids=probe_1T, use_cache=False).logits[..., : self.vocab_size]
+        whole_1TR = self._model(input_ids=probe_1T, use_cache=False).logits
+        own_1TV = whole_1TR[..., : self.vocab_size]
+        surplus_1TR = whole_1TR.float().softmax(-1)[..., self.vocab_size :]
+        self.dropped_mass = float(surplus_1TR.sum(-1).max())
         ours_1TV = self.project(self.hidden_states(probe_1T, lengths_1))
         scale = own_1TV.abs().max()
         if not torch.isfinite(scale) or (own_1TV - ours_1TV).abs().max() > 1e-2 * scale:

@@ -6,16 +6,16 @@ exactly those of the text, and texts exactly those of the ids.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 
-from core.errors import InputError, ModelSourceError
+from core.errors import InputError, ModelSourceError, TokenizerMismatchError
 from core.models.loading import first_line, quiet_transformers
 from core.models.source import read_config
-from core.trajectory.tokens import TokenCodec
+from core.trajectory.tokens import Piece, TokenCodec, TokenRole
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
 """Control tags of ChatML, which transcripts are written in."""
@@ -66,6 +66,34 @@ class HFTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of ids, special tokens included, with no clean-up of spaces."""
         return self._backend.decode(list(token_ids), skip_special_tokens=False)
+
+    def pieces(self) -> Mapping[int, Piece]:
+        """Return the bytes and the role of every id of a byte-level vocabulary.
+
+        Tokens that were added to the vocabulary are control tags, special or not: text becomes one
+        of them as a whole or not at all.
+
+        Raises:
+            TokenizerMismatchError: Its entries are no bytes, or it writes a space before a text.
+        """
+        content = json.loads(self._backend.to_str())
+        decoder = content.get("decoder") or {}
+        kinds = {part["type"] for part in decoder.get("decoders", [decoder]) if "type" in part}
+        if "ByteLevel" not in kinds or self.decode(self.encode("a")) != "a":
+            raise TokenizerMismatchError(
+                f"a tokenizer that decodes with {', '.join(sorted(kinds)) or 'nothing'} has tokens "
+                "without bytes of their own",
+                "Use loss.mode=verl_pg_k1, which compares sums over texts.",
+            )
+        found = {
+            index: Piece(spelled, TokenRole.TEXT)
+            for entry, index in self._backend.get_vocab(with_added_tokens=False).items()
+            if (spelled := _bytes_of(entry)) is not None
+        }
+        for token in content.get("added_tokens", []):
+            role = TokenRole.END if token["id"] in self.eos_ids else TokenRole.CONTROL
+            found[token["id"]] = Piece(token["content"].encode(), role)
+        return found
 
 
 def load_tokenizer(path: Path) -> HFTokenizer:
@@ -148,6 +176,26 @@ def generation_prompts_differ(student: TokenCodec, teacher: TokenCodec) -> bool:
     """
     own, theirs = (getattr(one, "generation_prompt", None) for one in (student, teacher))
     return None not in (own, theirs) and own != theirs
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return the character that stands for each byte in a byte-level vocabulary (GPT-2).
+
+    Printable bytes of Latin-1 stand for themselves; the others, in order, for U+0100 and up.
+    """
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    characters = {chr(byte): byte for byte in shown}
+    return characters | {chr(256 + rank): byte for rank, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _bytes_of(entry: str) -> bytes | None:
+    """Return the bytes of an entry; None where a character of it stands for none."""
+    spelled = [_BYTES.get(character) for character in entry]
+    return None if None in spelled else bytes(byte for byte in spelled if byte is not None)
 
 
 def _turn_end_id(path: Path, backend: Any) -> int:

@@ -51,6 +51,7 @@ class ToyBackend:
 
     name = "toy"
     physical_rows = PHYSICAL_ROWS
+    dropped_mass = 0.0
 
     def __init__(
         self,

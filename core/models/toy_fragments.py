@@ -253,5 +253,29 @@ _POLICY = (
 
 _OWN = (*_JSONNAV, *_SQL, *_SQLITE, *_RECOVERY, *_POLICY)
 
-FRAGMENTS: dict[str, tuple[str, ...]] = {"calculator": CALCULATOR, "worlds": (*CALCULATOR, *_OWN)}
-"""Fragments by the name of the vocabulary."""
+_SECOND = (
+    *CALCULATOR[::2],
+    # Fragments that cut text where the first list does not, so that both sides have tokens alone.
+    "Com",
+    "pute ",
+    "vert ",
+    "cal",
+    "culator(",
+    " = ",
+    "ool",
+    "swer",
+    "he ",
+    " th",
+    "ex",
+    "pr",
+    "al",
+    "in",
+)
+
+FRAGMENTS: dict[str, tuple[str, ...]] = {
+    "calculator": CALCULATOR,
+    "worlds": (*CALCULATOR, *_OWN),
+    "second": _SECOND,
+}
+"""Fragments by the name of the vocabulary. ``second`` is for a teacher whose tokens are not the
+student's: it cuts text elsewhere, and its ids are others."""

@@ -10,10 +10,11 @@ Every text without lone surrogates survives ``decode(encode(text))``.
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from core.errors import InputError
 from core.models.toy_fragments import FRAGMENTS
+from core.trajectory.tokens import Piece, TokenRole
 
 SPECIALS = (
     "<|endoftext|>",
@@ -46,7 +47,7 @@ class ToyTokenizer:
     eos_ids = (2,)
 
     def __init__(self, vocabulary: str = "calculator") -> None:
-        entries = (*SPECIALS, *CHARACTERS, *FRAGMENTS[vocabulary])
+        entries = (*SPECIALS, *_characters(vocabulary), *FRAGMENTS[vocabulary])
         self._texts = [*(text.encode() for text in entries), *(bytes([b]) for b in BYTES)]
         self._ids = {text: index for index, text in enumerate(entries)}
         self._byte_ids = {byte: len(entries) + index for index, byte in enumerate(BYTES)}
@@ -74,6 +75,20 @@ class ToyTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of ids; bytes that form no character become U+FFFD."""
         return b"".join(self._texts[index] for index in token_ids).decode("utf-8", "replace")
+
+    def pieces(self) -> Mapping[int, Piece]:
+        """Return the bytes and the role of every id."""
+        return {index: Piece(text, self._role(index)) for index, text in enumerate(self._texts)}
+
+    def _role(self, index: int) -> TokenRole:
+        if index in self.eos_ids:
+            return TokenRole.END
+        return TokenRole.CONTROL if index < len(SPECIALS) else TokenRole.TEXT
+
+
+def _characters(vocabulary: str) -> Sequence[str]:
+    """Return the single characters in the order of their ids, which no two families share."""
+    return CHARACTERS[::-1] if vocabulary == "second" else CHARACTERS
 
 
 def _utf8(character: str) -> bytes:

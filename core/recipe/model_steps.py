@@ -18,9 +18,11 @@ TOY_FIT_BETAS = (0.9, 0.95)
 
 
 def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
-    """Return the tokenizer of one model; toys have one for both roles."""
+    """Return the tokenizer of one model; a toy teacher may have one of its own."""
     if recipe.models.backend == "toy":
         named = recipe.models.toy_vocabulary
+        if getattr(model, "toy_vocabulary", "first") == "second":
+            named = "second"
         vocabulary = None if named == "calculator" else named
         return TokenizerSpec(backend="toy", tokenizer_id=None, revision=None, vocabulary=vocabulary)
     return TokenizerSpec(

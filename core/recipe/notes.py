@@ -6,7 +6,12 @@ from typing import Any
 
 from core.recipe.document import Document
 from core.recipe.execution import EXECUTION_KEYS
-from core.recipe.objective import READERS, TAIL_MODES, objective_name
+from core.recipe.objective import (
+    CROSS_TOKENIZER_MODES,
+    READERS,
+    TAIL_MODES,
+    objective_name,
+)
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import own_schedule, total_steps
 from core.recipe.schema.section import Section
@@ -48,12 +53,18 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         "loss.mode has no rest bucket",
     ),
     "loss.top_k": (
-        lambda recipe: recipe.loss.mode == "verl_pg_k1",
-        "verl_pg_k1 compares the sampled token alone",
+        lambda recipe: recipe.loss.mode in CROSS_TOKENIZER_MODES,
+        "loss.mode keeps the sampled token alone, or all tokens that are shared",
     ),
     "loss.cross_tokenizer": (
-        lambda recipe: recipe.models.backend == "toy",
+        lambda recipe: (
+            recipe.models.backend == "toy" and recipe.models.teacher.toy_vocabulary == "first"
+        ),
         "the toy pair has one tokenizer",
+    ),
+    "models.teacher.toy_vocabulary": (
+        lambda recipe: recipe.models.backend == "hf",
+        "a pretrained teacher brings its tokenizer",
     ),
     "loss.clip_ratio": (lambda _: True, "the lower and the upper half width have their own keys"),
     "loss.estimator_implementation_version": (lambda _: True, "there is one estimator"),

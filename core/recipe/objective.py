@@ -11,15 +11,22 @@ from core.recipe.schema.loss import Loss, LossMode, ObjectiveName
 HANDED_OVER: dict[LossMode, LossMode] = {
     "exact_full_vocab": "exact_full_vocab",
     "union_topk": "exact_full_vocab",
+    "shared_vocab": "shared_vocab",
     "bucketed_topk_tail": "bucketed_topk_tail",
     "forward_kl_topk": "bucketed_topk_tail",
     "verl_pg_k1": "verl_pg_k1",
 }
 """What the teacher says per position: its hidden states, its top-k and their tail, or the sampled
 token's log-probability. Modes that are told the same share one set of targets. The student's half
-of a union support is known at the update alone, so the teacher hands over everything."""
+of a union support is known at the update alone, so the teacher hands over everything; so it does,
+at the bytes where both tokenizers meet, of the tokens that two vocabularies share."""
 
-TAIL_MODES: tuple[LossMode, ...] = ("bucketed_topk_tail", "union_topk")
+HIDDEN_STATES: tuple[LossMode, ...] = ("exact_full_vocab", "shared_vocab")
+"""What is handed over as the teacher's hidden states, to be read with its head at the update."""
+
+TAIL_MODES: tuple[LossMode, ...] = ("bucketed_topk_tail", "union_topk", "shared_vocab")
+CROSS_TOKENIZER_MODES: tuple[LossMode, ...] = ("shared_vocab", "verl_pg_k1")
+"""Modes that can compare two tokenizers."""
 
 READERS: dict[str, tuple[ObjectiveName, ...]] = {
     "jsd_beta": ("jsd", "rescaled_jsd"),
@@ -72,6 +79,7 @@ def phrase(loss: Loss) -> str:
         "bucketed_topk_tail": f"top-{loss.top_k} + tail",
         "union_topk": f"top-{loss.top_k} of either side + tail",
         "exact_full_vocab": "exact full vocab",
+        "shared_vocab": "the tokens that both vocabularies share + rest",
         "forward_kl_topk": f"top-{loss.top_k} without a tail",
         "verl_pg_k1": "the sampled tokens",
     }

@@ -4,6 +4,7 @@ from core.environments.base import Split
 from core.recipe.model_steps import tokenizer_spec
 from core.recipe.objective import (
     HANDED_OVER,
+    HIDDEN_STATES,
     numbers,
     objective_name,
     objective_words,
@@ -18,6 +19,7 @@ from core.recipe.schedule import (
     shared_schedule,
     steps_per_cycle,
 )
+from core.recipe.schema.models import Model
 from core.recipe.sources import (
     environment_spec,
     prompt_source,
@@ -57,11 +59,11 @@ def split_spec(recipe: Recipe, split: Split) -> SplitSpec:
     )
 
 
-def traces_spec(recipe: Recipe) -> TracesSpec:
-    """Return what the oracle's transcripts depend on, besides the tasks."""
+def traces_spec(recipe: Recipe, reader: Model | None = None) -> TracesSpec:
+    """Return what the oracle's transcripts depend on, besides the tasks; the student reads them."""
     return TracesSpec(
         environment=environment_spec(recipe),
-        tokenizer=tokenizer_spec(recipe, recipe.models.student),
+        tokenizer=tokenizer_spec(recipe, reader or recipe.models.student),
         split="train",
         max_turns=recipe.rollout.max_turns,
     )
@@ -162,7 +164,7 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
         selection=selection_spec(recipe),
         loss_mode=handed_over,
         top_k=loss.top_k if handed_over == "bucketed_topk_tail" else None,
-        temperature=None if handed_over == "exact_full_vocab" else teacher_temperature(loss),
+        temperature=None if handed_over in HIDDEN_STATES else teacher_temperature(loss),
         teacher_mode=recipe.models.teacher.mode,
         run_seed=recipe.run.seed,
         student_tokenizer=tokenizer_spec(recipe, recipe.models.student) if own_tokenizer else None,

@@ -11,8 +11,8 @@ the losses weigh a chunk by its number of tokens. They are nats per chunk so wei
 token, and no estimate of a reverse KL per token; runs over one vocabulary are not comparable.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -46,7 +46,10 @@ class CrossScored:
     model_bytes: int
     """Bytes that the student wrote."""
     unaligned_bytes: int
-    """Those of them in no chunk, or in a chunk with a token that was not selected."""
+    """Those of them in no chunk, or in a chunk with a token that was not selected; of a shared
+    vocabulary, those after no meeting."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else is left out: sizes of the vocabularies and of what they share."""
 
 
 @torch.no_grad()
@@ -82,8 +85,8 @@ def score_across(
     """
     if spec.loss_mode != "verl_pg_k1":
         raise AlignmentError(
-            f"{spec.loss_mode} compares distributions over one vocabulary",
-            "Set loss.mode=verl_pg_k1 where the teacher has another tokenizer.",
+            f"{spec.loss_mode} does not compare sums over texts",
+            "Set loss.mode=verl_pg_k1, or shared_vocab for the tokens that both sides have.",
         )
     check_versions(trajectories)
     aligned = [align_bytes(one, student_codec, teacher.tokenizer) for one in trajectories]

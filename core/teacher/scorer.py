@@ -166,7 +166,7 @@ def check_request(
             raise TokenizerMismatchError(
                 f"{trajectory.trajectory_id} was made by another tokenizer than the teacher's",
                 "Student and teacher must share one tokenizer, compared by content; or set "
-                "loss.cross_tokenizer=true with loss.mode=verl_pg_k1.",
+                "loss.cross_tokenizer=true with loss.mode=shared_vocab or verl_pg_k1.",
             )
     check_versions(trajectories)
 

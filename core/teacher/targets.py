@@ -1,8 +1,9 @@
 """What the teacher said about the episodes of one cycle: one list of positions for all of them.
 
 Bucketed targets hold k log-probabilities and a tail per position; exact targets hold the teacher's
-hidden states, H numbers where the distribution has V, and need the teacher's head to be read;
-sampled targets hold the log-probability of the sampled token under teacher and sampler.
+hidden states, H numbers where the distribution has V, and need the teacher's head to be read, and
+the ids that both sides share where the teacher has another vocabulary; sampled targets hold the
+log-probability of the sampled token under teacher and sampler.
 """
 
 import hashlib
@@ -15,7 +16,13 @@ import torch
 from torch import Tensor
 
 from core.errors import AlignmentError, BackendError
-from core.losses.targets import BucketTargets, ExactTargets, Project, SampledTargets
+from core.losses.targets import (
+    BucketTargets,
+    ExactTargets,
+    Project,
+    SampledTargets,
+    TokenPairs,
+)
 from core.models.tensor_files import damaged, load_described, load_description, save_described
 from core.recipe.schema.loss import LossMode
 from core.trajectory.spans import SpanType
@@ -41,7 +48,8 @@ class Provenance:
     teacher_mode: Literal["standard", "privileged_context"]
     """Whether the teacher read a hint."""
     tokenizer_digest: str
-    """Content digest of the tokenizer that both models read."""
+    """Content digest of the tokenizer of the episodes; the teacher's is the same unless
+    ``loss.cross_tokenizer``."""
     policy_version: int
     """Parameter version of the student that sampled the episodes."""
 
@@ -72,6 +80,8 @@ class ScoredTargets:
     """One entry per trajectory, in the order of the tensors."""
     values: BucketTargets | SampledTargets | Tensor
     """Buckets, sampled tokens, or ``teacher_hidden_NH`` for exact targets."""
+    pairs: TokenPairs | None = None
+    """Tokens that student and teacher share, where hidden states are of another vocabulary."""
 
     def __post_init__(self) -> None:
         if len(self.values) != self.offsets[-1]:
@@ -122,7 +132,8 @@ class ScoredTargets:
                 "exact targets are the teacher's hidden states, and its head is not loaded",
                 "Give the update the teacher that scored them.",
             )
-        return ExactTargets(select(self.values), project)
+        pairs = None if self.pairs is None else self.pairs.to(device)
+        return ExactTargets(select(self.values), project, pairs)
 
     def save(self, directory: Path) -> None:
         """Write tensors and description into an existing directory.
@@ -163,7 +174,8 @@ class ScoredTargets:
                 "teacher_logprobs_N": self.values.teacher_logprobs_N,
                 "rollout_logprobs_N": self.values.rollout_logprobs_N,
             }
-        return tensors | {"teacher_hidden_NH": self.values}
+        shared = {} if self.pairs is None else vars(self.pairs)
+        return tensors | {"teacher_hidden_NH": self.values} | dict(shared)
 
     def _column(self, name: str) -> list[Any]:
         return [value for entry in self.selected for value in getattr(entry, name)]
@@ -183,7 +195,10 @@ def load_targets(directory: Path) -> ScoredTargets:
     provenance = Provenance(**document["provenance"])
     tensors = load_described(directory / TENSORS, document)
     selected = _split(document["trajectories"], tensors)
-    return ScoredTargets(provenance, selected, _values(tensors, provenance))
+    pairs = None
+    if "student_ids_S" in tensors:
+        pairs = TokenPairs(tensors["student_ids_S"], tensors["teacher_ids_S"])
+    return ScoredTargets(provenance, selected, _values(tensors, provenance), pairs)
 
 
 def _values(

@@ -18,7 +18,7 @@ from core.losses.buckets import top_k_targets
 from core.losses.laws import Laws
 from core.losses.registry import objective_for
 from core.losses.sampled import sampled_log_probs
-from core.losses.targets import BucketTargets, ExactTargets, LogitTargets, SampledTargets
+from core.losses.targets import BucketTargets, ExactTargets, SampledTargets, TokenPairs
 from core.models.backend import Backend
 from core.models.tensor_files import tensors_digest
 from core.models.tokenizer import generation_prompts_differ
@@ -128,6 +128,8 @@ def check_canaries(
         "parameters": len(norms),
         "parameters_without_gradient": sorted(name for name, norm in norms.items() if norm == 0.0),
         "frozen_digest": frozen,
+        "student_dropped_mass": backend.dropped_mass,
+        "teacher_dropped_mass": None if teacher is None else teacher.dropped_mass,
         "generation_prompts_differ": _compared_prompts(backend, teacher),
     }
     quantised = backend.gradient_check()
@@ -194,11 +196,17 @@ def _own_targets(
             own_N = sampled_log_probs(backend.project(hidden_NH), real.sampled_ids_N)
             return replace(real, teacher_logprobs_N=own_N, rollout_logprobs_N=own_N)
         if not isinstance(real, BucketTargets):
-            return ExactTargets(hidden_NH, backend.project)
+            pairs = real.pairs if isinstance(real, ExactTargets) else None
+            return ExactTargets(hidden_NH, backend.project, _own_pairs(pairs))
         top_k = real.support_ids_NK.shape[1]
         return top_k_targets(backend.project(hidden_NH), top_k, temperature)
 
     return own
+
+
+def _own_pairs(pairs: TokenPairs | None) -> TokenPairs | None:
+    """Return the shared tokens of a teacher that is the student, with its vocabulary."""
+    return None if pairs is None else replace(pairs, teacher_ids_S=pairs.student_ids_S)
 
 
 def _waiting_for_b(backend: Backend) -> set[str]:
@@ -264,7 +272,7 @@ def _largest(group: GroupLoss) -> float:
 
 def _laws(spec: UpdateSpec, targets: BucketTargets | ExactTargets | SampledTargets | None) -> Laws:
     """Return what the objective declares of a student that agrees with its teacher."""
-    kind = LogitTargets if isinstance(targets, ExactTargets) else type(targets)
+    kind = targets.read_as if isinstance(targets, ExactTargets) else type(targets)
     return objective_for(spec.divergence, kind).laws
 
 

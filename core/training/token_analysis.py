@@ -7,12 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.losses.targets import BucketTargets, ExactTargets, SampledTargets
+from core.losses.targets import BucketTargets, ExactTargets, SampledTargets, TokenPairs
 from core.models.backend import Backend
 from core.training.group import Example, PositionTerms, prediction_batch
 
 MAX_TRAJECTORIES = 8
 """Trajectories of a cycle that are looked at: a sample for the eye, at one more forward pass."""
+
+
+UNKNOWN = -1
+"""Id of a token that the other vocabulary does not have."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,11 @@ class Favourites:
 
     student_N: list[int]
     teacher_N: list[int | None]
-    """None where the teacher was asked about the sampled token alone."""
+    """None where the teacher was asked about the sampled token alone, or means a token that the
+    student does not have."""
     teacher_logprobs_N: list[float | None]
-    """Teacher's log-probability of the sampled token, nats; None outside its top k."""
+    """Teacher's log-probability of the sampled token, nats; None outside its top k, and where it
+    does not have that token."""
 
 
 @torch.no_grad()
@@ -54,7 +60,7 @@ def favourites(
         stop = min(start + chunk_size, len(ids))
         student += backend.project(hidden_NH[start:stop]).argmax(-1).tolist()
         best, sampled = _teacher(targets.slice(start, stop), ids_N[start:stop], temperature)
-        teacher += [None] * (stop - start) if best is None else best.tolist()
+        teacher += [None] * (stop - start) if best is None else _known(best)
         logprobs += [value if value > -torch.inf else None for value in sampled.tolist()]
     return Favourites(student, teacher, logprobs)
 
@@ -98,6 +104,10 @@ def analysed_rows(
     return rows
 
 
+def _known(ids_N: Tensor) -> list[int | None]:
+    return [None if index == UNKNOWN else index for index in ids_N.tolist()]
+
+
 def _teacher(
     targets: BucketTargets | ExactTargets | SampledTargets, ids_N: Tensor, temperature: float
 ) -> tuple[Tensor | None, Tensor]:
@@ -107,11 +117,32 @@ def _teacher(
     if isinstance(targets, ExactTargets):
         logits_NV = targets.teacher_project(targets.teacher_hidden_NH).float()
         logprobs_NV = (logits_NV / temperature).log_softmax(-1)
-        return logits_NV.argmax(-1), logprobs_NV.gather(-1, ids_N[:, None]).squeeze(-1)
+        best_N = logits_NV.argmax(-1)
+        if targets.pairs is not None:
+            return _across(best_N, logprobs_NV, ids_N, targets.pairs)
+        return best_N, logprobs_NV.gather(-1, ids_N[:, None]).squeeze(-1)
     best_N1 = targets.support_logprobs_NK.argmax(-1, keepdim=True)
     matches_NK = targets.support_ids_NK == ids_N[:, None]
     sampled_N = targets.support_logprobs_NK.masked_fill(~matches_NK, -torch.inf).amax(-1)
     return targets.support_ids_NK.gather(-1, best_N1).squeeze(-1), sampled_N
+
+
+def _across(
+    best_N: Tensor, logprobs_NU: Tensor, ids_N: Tensor, pairs: TokenPairs
+) -> tuple[Tensor, Tensor]:
+    """Return the best ids and the sampled tokens' log-probabilities in the student's vocabulary."""
+    theirs_N = _translated(ids_N, pairs.student_ids_S, pairs.teacher_ids_S)
+    sampled_N = logprobs_NU.gather(-1, theirs_N.clamp(min=0)[:, None]).squeeze(-1)
+    best_N = _translated(best_N, pairs.teacher_ids_S, pairs.student_ids_S)
+    return best_N, sampled_N.masked_fill(theirs_N == UNKNOWN, -torch.inf)
+
+
+def _translated(ids_N: Tensor, from_S: Tensor, to_S: Tensor) -> Tensor:
+    """Return the other side's ids of tokens, ``UNKNOWN`` where it has none."""
+    size = int(torch.cat([ids_N, from_S]).max()) + 1
+    table = torch.full((size,), UNKNOWN, dtype=torch.int64, device=ids_N.device)
+    table[from_S.long()] = to_S.long()
+    return table[ids_N]
 
 
 def _columns(terms: PositionTerms) -> dict[str, list[float]]:

@@ -12,7 +12,7 @@ from core.errors import BackendError, InputError, StalePolicyError
 from core.losses.options import ObjectiveOptions
 from core.losses.temperature import of_teacher
 from core.models.backend import Backend
-from core.recipe.objective import HANDED_OVER
+from core.recipe.objective import HANDED_OVER, HIDDEN_STATES
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
 from core.teacher.binding import check_binding
@@ -208,7 +208,7 @@ def check_targets(scored: ScoredTargets, spec: UpdateSpec, teacher: Backend | No
             f"the targets were taken at temperature {taken_at}, the loss has {wanted}",
             "Score again with the teacher temperature of the loss.",
         )
-    if provenance.mode == "exact_full_vocab" and teacher is None:
+    if provenance.mode in HIDDEN_STATES and teacher is None:
         raise BackendError(
             "exact targets are hidden states, and the teacher's head is not loaded",
             "Give the update the teacher that scored them.",

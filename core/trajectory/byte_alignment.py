@@ -8,6 +8,9 @@ cut it into chunks, each a few tokens here and a few there over the same bytes.
 A boundary counts only where the decoded prefix is a prefix of the decoded whole. A token that ends
 inside a character, or a tokenizer that rewrites its text, therefore widens a chunk or leaves bytes
 unaligned; it never pairs different bytes.
+
+At such a boundary both models also stand at the same byte and are about to say what comes next: a
+meeting, where their distributions can be compared whatever the student's next token is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,6 +37,19 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """A byte inside a span of the student at which a token of either side begins.
+
+    Positions are of target tokens, as everywhere: the logits one before them are compared.
+    """
+
+    student_position: int
+    teacher_position: int
+    num_bytes: int
+    """Bytes from here to the next place where a token of the student ends."""
+
+
+@dataclass(frozen=True)
 class ByteAlignment:
     """An episode as the teacher's tokenizer writes it."""
 
@@ -41,6 +57,8 @@ class ByteAlignment:
     """What the teacher reads."""
     chunks: list[Chunk]
     """Over the student's spans, ascending."""
+    meetings: list[Meeting]
+    """The same, for what either side says next."""
     model_bytes: int
     """Bytes that the student wrote."""
     unaligned_bytes: int
@@ -58,7 +76,7 @@ def align_bytes(
         teacher_codec: The teacher's.
 
     Returns:
-        The teacher's tokens, and chunks over the student's spans.
+        The teacher's tokens, and chunks and meetings over the student's spans.
 
     Raises:
         AlignmentError: Another tokenizer made the trajectory's ids.
@@ -70,30 +88,33 @@ def align_bytes(
         )
     teacher_ids: list[int] = []
     chunks: list[Chunk] = []
-    model_bytes = aligned_bytes = 0
+    meetings: list[Meeting] = []
+    model_bytes = 0
+    before = ""
     for span in trajectory.spans:
         own = trajectory.token_ids[span.start : span.end]
         text = student_codec.decode(own)
         theirs = teacher_codec.encode(text)
-        start = len(teacher_ids)
+        starts = (span.start, len(teacher_ids))
         teacher_ids += theirs
+        previous, before = before, text
         if not span.is_model:
             continue
+        ends = boundaries(own, student_codec, text), boundaries(theirs, teacher_codec, text)
         model_bytes += len(text.encode())
-        found = [
+        # Nothing predicts the first token of a sequence.
+        chunks += [
             chunk
-            for chunk in _chunks(
-                text.encode(),
-                boundaries(own, student_codec, text),
-                boundaries(theirs, teacher_codec, text),
-                (span.start, start),
-            )
-            # Nothing predicts the first token of a sequence.
+            for chunk in _chunks(text.encode(), *ends, starts)
             if chunk.student_start > 0 and chunk.teacher_start > 0
         ]
-        aligned_bytes += sum(chunk.num_bytes for chunk in found)
-        chunks += found
-    return ByteAlignment(teacher_ids, chunks, model_bytes, model_bytes - aligned_bytes)
+        meetings += [
+            meeting
+            for meeting in _meetings(previous, text, *ends, starts)
+            if meeting.student_position > 0 and meeting.teacher_position > 0
+        ]
+    aligned_bytes = sum(chunk.num_bytes for chunk in chunks)
+    return ByteAlignment(teacher_ids, chunks, meetings, model_bytes, model_bytes - aligned_bytes)
 
 
 def boundaries(token_ids: Sequence[int], codec: TokenCodec, text: str) -> dict[int, int]:
@@ -127,5 +148,29 @@ def _chunks(
             student_stop=starts[0] + student[last],
             teacher_start=starts[1] + teacher[first],
             teacher_stop=starts[1] + teacher[last],
+            num_bytes=last - first,
+        )
+
+
+def _meetings(
+    previous: str,
+    text: str,
+    student: dict[int, int],
+    teacher: dict[int, int],
+    starts: tuple[int, int],
+) -> Iterator[Meeting]:
+    """Yield the bytes of a span at which a token of either side begins.
+
+    After bytes that form no character the student waits for the rest of them and the teacher, who
+    read the replacement, does not: such a place is no meeting.
+    """
+    spelled, broken = text.encode(), REPLACEMENT.encode()
+    for first, last in pairwise(sorted(student)):
+        heard = spelled[:first] if first else previous.encode()
+        if first not in teacher or heard.endswith(broken):
+            continue
+        yield Meeting(
+            student_position=starts[0] + student[first],
+            teacher_position=starts[1] + teacher[first],
             num_bytes=last - first,
         )

@@ -32,6 +32,7 @@ DIAGNOSTICS = {
     "exact_full_vocab": set(),
     "bucketed_topk_tail": {"student_mass", "teacher_mass"},
     "union_topk": {"student_mass", "teacher_mass"},
+    "shared_vocab": {"student_mass", "teacher_mass"},
     "forward_kl_topk": {
         "student_mass",
         "teacher_mass",
@@ -202,17 +203,43 @@ def test_chunks_of_equal_bytes_of_one_tokenizer_train_like_its_tokens(run, store
         assert rows[1]["loss"] == pytest.approx(rows[0]["loss"], rel=1e-3)
 
 
+def test_a_teacher_with_another_tokenizer_is_compared_where_both_stand_at_one_byte(run, store):
+    path = next(path for path in RECIPES if path.stem == "cross_tokenizer")
+    opened, (done, _) = Store(store), run(path)
+    found = json.loads((opened.path(done.parts["targets_0000"]) / "selection.json").read_text())
+    row = lines(opened.path(done.parts["student_0000"]) / "metrics.jsonl")[0]
+    assert 0 < found["unaligned_bytes"] < found["model_bytes"]
+    assert (
+        0
+        < found["unaligned_positions"]
+        == (found["selected_model_tokens"] - row["selected_positions"])
+    )
+    assert 0 < found["shared_tokens"] < found["student_vocabulary"]
+    assert found["student_vocabulary"] != found["teacher_vocabulary"]
+    masses = row["objective_diagnostics"]
+    assert all(0.0 < masses[f"{side}_mass"] < 1.0 for side in ("student", "teacher"))
+
+
+def test_the_same_teacher_gives_sums_over_texts_too(run, store):
+    path = next(path for path in RECIPES if path.stem == "cross_tokenizer")
+    changes = ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean")
+    done, _ = run(path, *changes)
+    row = lines(Store(store).path(done.parts["student_0000"]) / "metrics.jsonl")[0]
+    assert math.isfinite(row["loss"])
+    assert row["grad_norm"] > 0.0
+
+
 def test_recipes_of_all_families_share_everything_before_the_first_scoring(run, store):
     steps = [num_steps(load(path).recipe) for path in RECIPES]
     for path in RECIPES:
         run(path)
     opened = Store(store)
     assert len(opened.siblings("splits")) == 2
-    assert len(opened.siblings("teacher")) == 1
+    assert len(opened.siblings("teacher")) == 2  # one reads another tokenizer
     cold = [record for record in opened.siblings("student") if record.task == "cold_start"]
     aggregations = {load(path).recipe.loss.aggregation for path in RECIPES}
     assert len(cold) == len(aggregations) == 2  # it averages as the loss does
-    assert set(steps) == {16}
+    assert set(steps) == {16, 17}  # its teacher is fitted on the traces in its own tokens
 
 
 @pytest.mark.parametrize(

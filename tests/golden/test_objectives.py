@@ -12,7 +12,7 @@ from core.losses.mixing import adaptive_kl
 from core.losses.options import ObjectiveOptions
 from core.losses.registry import OBJECTIVES
 from core.losses.sampled import clipped_surrogate, sampled_log_probs
-from core.losses.targets import LogitTargets, SampledTargets
+from core.losses.targets import LogitTargets, SampledTargets, SharedTargets, TokenPairs
 from core.recipe.loading import load
 from core.recipe.objective import objective_name
 
@@ -97,6 +97,18 @@ def test_the_gradient_of_a_bucket_is_shared_by_its_tokens():
     tails = [total(side * (1 - inside)) for side in (P, Q)]
     expected = inside * (Q - P) + (1 - inside) * Q * (1 - tails[0] / tails[1])
     torch.testing.assert_close(measured("forward_kl", targets), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_gradient_of_the_rest_of_two_vocabularies_is_shared_by_its_tokens():
+    """The teacher has the student's first four tokens, in another order, and three of its own."""
+    generator = torch.Generator().manual_seed(13)
+    teacher_NU = torch.randn(8, 7, generator=generator, dtype=torch.float64)
+    own, theirs = torch.arange(4), torch.tensor([6, 2, 0, 3])
+    p = teacher_NU.softmax(-1)[:, theirs]
+    rests = 1 - total(p), 1 - total(Q[:, own])
+    expected = torch.cat([Q[:, own] - p, Q[:, 4:] * (1 - rests[0] / rests[1])], dim=-1)
+    found = measured("forward_kl", SharedTargets(teacher_NU, TokenPairs(own, theirs)))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_gradient_of_verl_s_top_k_is_that_of_the_page():

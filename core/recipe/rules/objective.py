@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from core.recipe.objective import HANDED_OVER, READERS
+from core.recipe.objective import CROSS_TOKENIZER_MODES, HANDED_OVER, HIDDEN_STATES, READERS
 from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
@@ -32,7 +32,7 @@ def exact_has_no_support(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 def exact_is_not_rounded(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """8: exact targets are not stored in half precision."""
     half = runtime.inherited.cache_dtype == "float16"
-    if HANDED_OVER[recipe.loss.mode] == "exact_full_vocab" and half:
+    if HANDED_OVER[recipe.loss.mode] in HIDDEN_STATES and half:
         yield problem(
             "runtime.inherited.cache_dtype",
             f"float16 targets are not exact, and loss.mode is {recipe.loss.mode}",
@@ -97,15 +97,33 @@ def policy_gradient_is_verls(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     yield from _unmet(needed, "loss.mode", "verl_pg_k1")
 
 
-def other_tokenizers_share_bytes_alone(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+def other_tokenizers_share_bytes(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """Two vocabularies have no common distribution; a hint has no place in the byte alignment."""
-    if not recipe.loss.cross_tokenizer:
-        return
-    needed: dict[str, tuple[object, object]] = {
-        "loss.mode": (recipe.loss.mode, "verl_pg_k1"),
-        "models.teacher.mode": (recipe.models.teacher.mode, "standard"),
+    mode = recipe.loss.mode
+    if recipe.loss.cross_tokenizer and mode not in CROSS_TOKENIZER_MODES:
+        yield problem(
+            "loss.mode",
+            f"{mode} compares tokens of one vocabulary, and loss.cross_tokenizer is true",
+            f"Use {' or '.join(CROSS_TOKENIZER_MODES)}.",
+        )
+    if recipe.loss.cross_tokenizer:
+        needed: dict[str, tuple[object, object]] = {
+            "models.teacher.mode": (recipe.models.teacher.mode, "standard")
+        }
+        yield from _unmet(needed, "loss.cross_tokenizer", "true")
+
+
+def other_tokenizers_are_asked_for(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """What compares two tokenizers says so, and so does a toy pair that has two."""
+    causes = {
+        "loss.mode is shared_vocab": recipe.loss.mode == "shared_vocab",
+        "models.teacher.toy_vocabulary is second": recipe.run.mode != "sft"
+        and recipe.models.backend == "toy"
+        and recipe.models.teacher.toy_vocabulary != "first",
     }
-    yield from _unmet(needed, "loss.cross_tokenizer", "true")
+    for cause, holds in causes.items():
+        if holds and not recipe.loss.cross_tokenizer:
+            yield problem("loss.cross_tokenizer", f"must be true where {cause}", "Set it to true.")
 
 
 def _needed_by_both(recipe: Recipe) -> dict[str, tuple[object, object]]:

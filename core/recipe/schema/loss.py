@@ -7,7 +7,12 @@ from pydantic import Field, model_validator
 from core.recipe.schema.section import Section
 
 LossMode = Literal[
-    "exact_full_vocab", "bucketed_topk_tail", "union_topk", "forward_kl_topk", "verl_pg_k1"
+    "exact_full_vocab",
+    "bucketed_topk_tail",
+    "union_topk",
+    "shared_vocab",
+    "forward_kl_topk",
+    "verl_pg_k1",
 ]
 Divergence = Literal[
     "forward_kl",
@@ -28,8 +33,9 @@ class Loss(Section):
 
     mode: LossMode = "bucketed_topk_tail"
     """Which tokens are compared: the whole vocabulary; the teacher's ``top_k`` and one bucket for
-    the rest; the ``top_k`` of teacher and student together and one bucket for the rest; the
-    teacher's ``top_k`` without a rest as in verl; or the sampled token as in verl."""
+    the rest; the ``top_k`` of teacher and student together and one bucket for the rest; the tokens
+    that two vocabularies share and one bucket for the rest; the teacher's ``top_k`` without a rest
+    as in verl; or the sampled token as in verl."""
     aggregation: Aggregation = "native_per_trajectory"
     """Mean over episodes of the mean over tokens, or one mean over all tokens of the step."""
     divergence: Divergence = "reverse_kl"
@@ -72,8 +78,9 @@ class Loss(Section):
     clip_ratio_c: float = Field(default=3.0, gt=1)
     """Limit of the dual clip for negative advantages; ``verl_pg_k1`` only."""
     cross_tokenizer: bool = False
-    """Let the teacher have another tokenizer, and compare sums over the same bytes; ``verl_pg_k1``
-    only. Where it is false, other tokenizers are refused."""
+    """Let the teacher have another tokenizer, and compare at the same bytes: ``shared_vocab`` the
+    tokens that both have, ``verl_pg_k1`` sums over texts. Where it is false, other tokenizers are
+    refused."""
     estimator_implementation_version: int | None = Field(default=None, ge=1)
     """Version of the policy-gradient estimator; ``verl_pg_k1`` only."""
 

@@ -11,6 +11,7 @@ from core.recipe.schema.section import Section
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "nf4", "int8"]
 Attention = Literal["sdpa", "eager"]
+ToyVocabulary = Literal["first", "second"]
 
 
 def _concrete(dtype: Dtype) -> Dtype:
@@ -80,6 +81,9 @@ class Teacher(Model):
     """Peak learning rate of those steps."""
     toy_pretrain_batch_size: int | None = Field(default=None, ge=1, le=1024)
     """Traces per step; null means ``train.gradient_accumulation_steps``."""
+    toy_vocabulary: ToyVocabulary = "first"
+    """Tokenizer of the toy teacher; the student's is the first. ``second`` has other tokens and ids
+    and needs ``loss.cross_tokenizer``."""
     adapter: TeacherAdapter | None = None
     """Adapter that was trained for teaching, with the evidence it must show."""
     plugin: NamedPlugin | None = None

@@ -13,13 +13,20 @@ from core.losses.chunked import selected_position_loss
 from core.losses.options import ObjectiveOptions
 from core.losses.reduction import AGGREGATIONS, reduce_group
 from core.losses.registry import OBJECTIVES
-from core.losses.targets import BucketTargets, LogitTargets, SampledTargets
+from core.losses.targets import (
+    BucketTargets,
+    LogitTargets,
+    SampledTargets,
+    SharedTargets,
+    TokenPairs,
+)
 
 TOP_K = 3
 KINDS = {
     "exact": LogitTargets,
     "union": LogitTargets,
     "top-k": BucketTargets,
+    "shared": SharedTargets,
     "sampled": SampledTargets,
 }
 CASES = [
@@ -57,6 +64,10 @@ def sampled_ids(teacher_NV):
 
 
 def targets_for(kind, teacher_NV, temperature=1.0, sampler_NV=None):
+    if kind == "shared":  # its tokens are numbered backwards, and the first third are its own
+        last = teacher_NV.shape[-1] - 1
+        ids_S = torch.arange((last + 1) // 3, last + 1)
+        return SharedTargets(teacher_NV.flip(-1), TokenPairs(ids_S, last - ids_S))
     if kind == "top-k":
         return top_k_targets(teacher_NV, TOP_K, temperature)
     if kind == "sampled":
@@ -93,9 +104,6 @@ def test_values_agree_with_a_brute_force(objective, kind, temperature, brute_for
         rows = zip(teacher_NV.tolist(), student_NV.tolist(), strict=True)
     expected = [brute_force(objective.name, kind, TOP_K, options, *row) for row in rows]
     assert value_N.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-# ---------------------------------------------------------------- identity, sign, bound
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
@@ -154,9 +162,6 @@ def test_a_constant_added_to_the_student_s_logits_changes_nothing(objective, kin
     torch.testing.assert_close(shifted_N, plain_N, rtol=1e-9, atol=1e-11)
 
 
-# ---------------------------------------------------------------- gradients
-
-
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_gradient_agrees_with_finite_differences(objective, kind, temperature):
     if not objective.laws.gradient_is_of_the_value:
@@ -178,9 +183,6 @@ def test_no_gradient_reaches_the_teacher(objective, kind):
     )  # fmt: skip
     assert teacher_NV.grad is None
     assert student_NV.grad is not None
-
-
-# ---------------------------------------------------------------- rows, splits, chunks
 
 
 def test_rows_do_not_see_each_other(objective, kind):
@@ -252,8 +254,6 @@ def test_an_empty_selection_is_a_no_op(objective, kind, aggregation):
     assert float(output.loss) == 0.0
     assert output.num_positions == 0
 
-
-# ---------------------------------------------------------------- the hostile grid
 
 EXTREME = torch.tensor(
     [

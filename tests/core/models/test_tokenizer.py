@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from core.errors import InputError, ModelSourceError
+from core.errors import InputError, ModelSourceError, TokenizerMismatchError
 from core.models.tokenizer import (
     HFTokenizer,
     content_digest,
     generation_prompts_differ,
     load_tokenizer,
 )
-from core.trajectory.tokens import TokenCodec
+from core.trajectory.tokens import TokenCodec, TokenRole
 
 SAMPLES = (
     "",
@@ -181,3 +181,39 @@ def test_a_model_whose_template_cannot_be_asked_differs_from_none(with_template,
     silent = with_template(template)
     assert silent.generation_prompt is None
     assert not generation_prompts_differ(silent, with_template(TEMPLATE))
+
+
+def test_pieces_of_a_byte_level_vocabulary_are_its_bytes(codec):
+    pieces = codec.pieces()
+    assert sorted(pieces) == list(range(codec.vocab_size))
+    for text in ("tool", " a", "12", "é", "\n"):
+        spelled = b"".join(pieces[index].content for index in codec.encode(text))
+        assert spelled == text.encode()
+    singles = [piece.content for piece in pieces.values() if len(piece.content) == 1]
+    assert sorted(singles) == [bytes([byte]) for byte in range(256)]
+
+
+def test_added_tokens_are_control_tags_and_some_of_them_end_a_turn(codec):
+    pieces = codec.pieces()
+    found = [(pieces[index].content, pieces[index].role) for index in range(3)]
+    assert found == [
+        (b"<|endoftext|>", TokenRole.CONTROL),
+        (b"<|im_start|>", TokenRole.CONTROL),
+        (b"<|im_end|>", TokenRole.END),
+    ]
+    assert {pieces[index].role for index in range(3, codec.vocab_size)} == {TokenRole.TEXT}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}},
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}},
+    ],
+    ids=["no bytes", "a space of its own"],
+)
+def test_tokens_without_bytes_of_their_own_are_refused(tiny_tokenizer, changes):
+    content = {**json.loads(tiny_tokenizer().to_str()), **changes}
+    codec = HFTokenizer(Tokenizer.from_str(json.dumps(content)), (2,), 2)
+    with pytest.raises(TokenizerMismatchError, match="without bytes of their own"):
+        codec.pieces()

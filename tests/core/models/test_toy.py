@@ -81,6 +81,18 @@ def test_later_and_padding_tokens_never_reach_a_real_position(length: int, seed:
     torch.testing.assert_close(before, after, atol=1e-6, rtol=0)
 
 
+def test_padded_rows_are_finite_with_finite_gradients():
+    """C42: pads stand on the right and see what precedes them, so no query attends to nothing."""
+    backend = model()
+    ids, lengths = random_ids(3, 10), torch.tensor([10, 4, 1])
+    for row, length in enumerate(lengths.tolist()):
+        ids[row, length:] = 0
+    hidden = backend.hidden_states(ids, lengths)
+    assert bool(hidden.isfinite().all())
+    backend.project(hidden[torch.arange(10) < lengths[:, None]]).logsumexp(-1).sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in backend.trainable().values())
+
+
 def test_a_padded_batch_equals_one_row_at_a_time():
     backend = model()
     ids = random_ids(5, 20)

@@ -53,7 +53,8 @@ def test_the_longest_entry_wins():
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_every_entry_is_one_token_and_distinct(vocabulary: str):
     tokenizer = ToyTokenizer(vocabulary)
-    entries = [*SPECIALS, *CHARACTERS, *FRAGMENTS[vocabulary]]
+    entries = [tokenizer.decode([i]) for i in range(tokenizer.vocab_size - len(BYTES))]
+    assert {*entries} == {*SPECIALS, *CHARACTERS, *FRAGMENTS[vocabulary]}
     assert len(set(entries)) == len(entries) == tokenizer.vocab_size - len(BYTES)
     assert [tokenizer.encode(text) for text in entries] == [[i] for i in range(len(entries))]
 
@@ -102,3 +103,21 @@ def test_text_beyond_ascii_falls_back_to_bytes():
 def test_a_lone_surrogate_is_refused():
     with pytest.raises(InputError, match=r"lone surrogate, U\+D800"):
         TOKENIZER.encode("a\ud800")
+
+
+def test_pieces_are_what_the_tokens_decode_to():
+    for entries in ("calculator", "second"):
+        codec = ToyTokenizer(entries)
+        pieces = codec.pieces()
+        assert list(pieces) == list(range(codec.vocab_size))
+        for index, piece in pieces.items():
+            assert piece.content.decode("utf-8", "replace") == codec.decode([index])
+        roles = [pieces[index].role for index in range(10)]
+        assert roles == ["control", "control", "end", *["control"] * 6, "text"]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_the_second_vocabulary_is_reversible_too_and_another_one(text):
+    second = ToyTokenizer("second")
+    assert second.decode(second.encode(text)) == text
+    assert second.digest != TOKENIZER.digest

@@ -9,7 +9,9 @@ from core.recipe.schema.loss import Divergence, LossMode, ObjectiveName
 
 TOKEN_MEAN = "loss.aggregation=token-mean"
 TOP_K = ("loss.divergence=forward_kl", "loss.scale_by_temperature_squared=false", TOKEN_MEAN)
-NEEDED = {"forward_kl_topk": TOP_K, "verl_pg_k1": (TOKEN_MEAN,)}
+VERL = {"forward_kl_topk": TOP_K, "verl_pg_k1": (TOKEN_MEAN,)}
+CROSS = "loss.cross_tokenizer=true"
+NEEDED = {**VERL, "shared_vocab": (CROSS,)}
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def specs(accepted):
 
 def test_every_registered_objective_can_be_named_in_a_recipe_and_no_other():
     assert set(get_args(ObjectiveName)) == set(OBJECTIVES)
-    assert set(get_args(ObjectiveName)) == {*get_args(Divergence), *NEEDED}
+    assert set(get_args(ObjectiveName)) == {*get_args(Divergence), *VERL}
 
 
 def test_every_number_of_an_objective_is_a_number_of_the_update():
@@ -41,9 +43,11 @@ def test_every_number_of_an_objective_is_a_number_of_the_update():
 
 
 @pytest.mark.parametrize("name", get_args(Divergence))
-@pytest.mark.parametrize("mode", ["exact_full_vocab", "bucketed_topk_tail", "union_topk"])
+@pytest.mark.parametrize(
+    "mode", ["exact_full_vocab", "bucketed_topk_tail", "union_topk", "shared_vocab"]
+)
 def test_an_update_carries_only_the_numbers_that_its_objective_reads(specs, mode, name):
-    _, update = specs(f"loss.mode={mode}", f"loss.divergence={name}")
+    _, update = specs(f"loss.mode={mode}", f"loss.divergence={name}", *NEEDED.get(mode, ()))
     assert update.divergence == name
     for key, readers in objective.READERS.items():
         value = getattr(update, objective.RENAMED.get(key, key))
@@ -52,7 +56,7 @@ def test_an_update_carries_only_the_numbers_that_its_objective_reads(specs, mode
     assert update.union_top_k == (64 if mode == "union_topk" else None)
 
 
-@pytest.mark.parametrize("mode", NEEDED)
+@pytest.mark.parametrize("mode", VERL)
 def test_a_mode_of_verls_is_an_objective_by_itself(specs, mode):
     score, update = specs(f"loss.mode={mode}", *NEEDED[mode])
     assert update.divergence == mode
@@ -81,8 +85,10 @@ def test_sampling_loss_and_teacher_temperature_are_three_numbers(specs, accepted
     assert rollout.sampling.temperature == 0.7
 
 
-def test_whole_distributions_are_handed_over_without_a_temperature(specs):
-    score, update = specs("loss.mode=exact_full_vocab", "loss.teacher_temperature=0.5")
+@pytest.mark.parametrize("mode", objective.HIDDEN_STATES)
+def test_whole_distributions_are_handed_over_without_a_temperature(specs, mode):
+    given = (f"loss.mode={mode}", "loss.teacher_temperature=0.5", *NEEDED.get(mode, ()))
+    score, update = specs(*given)
     assert (score.temperature, update.teacher_temperature) == (None, 0.5)
 
 
@@ -94,6 +100,10 @@ def test_a_teacher_s_temperature_equal_to_the_loss_s_is_none_of_its_own(specs):
     ("overrides", "words"),
     [
         (("loss.mode=union_topk", "loss.top_k=8"), "reverse_kl over top-8 of either side + tail"),
+        (
+            ("loss.mode=shared_vocab", CROSS),
+            "reverse_kl over the tokens that both vocabularies share + rest",
+        ),
         (("loss.mode=verl_pg_k1", TOKEN_MEAN), "verl_pg_k1 over the sampled tokens"),
         (("loss.mode=forward_kl_topk", *TOP_K), "forward_kl_topk over top-64 without a tail"),
     ],

@@ -63,6 +63,11 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.teacher.toy.max_position_embeddings": ((), "2048", {"teacher"}),
     "models.teacher.mode": ((), "privileged_context", {"score"}),
     "models.teacher.toy_teacher_seed": ((), "5", {"teacher"}),
+    "models.teacher.toy_vocabulary": (
+        ("loss.mode=shared_vocab", "loss.cross_tokenizer=true"),
+        "second",
+        {"teacher"},
+    ),
     "models.teacher.toy_pretrain_steps": ((), "5", {"teacher"}),
     "models.teacher.toy_pretrain_lr": ((), "0.5", {"teacher"}),
     "models.teacher.toy_pretrain_batch_size": ((), "5", {"teacher"}),

@@ -130,7 +130,7 @@ def test_without_the_key_another_tokenizer_is_refused(episodes, scored_by):
 
 
 def test_a_loss_over_one_vocabulary_is_refused(across, episodes):
-    with pytest.raises(AlignmentError, match="compares distributions over one vocabulary"):
+    with pytest.raises(AlignmentError, match="does not compare sums over texts"):
         across(ToyBackend(SIZE, 5, Bytes()), episodes, "loss.mode=exact_full_vocab")
 
 

@@ -159,3 +159,38 @@ def test_what_follows_a_broken_character_is_aligned_again():
 def test_another_tokenizer_than_the_rollouts_is_refused():
     with pytest.raises(AlignmentError, match="another tokenizer than the student's"):
         align_bytes(episode("ab"), Bytes(), CODEC)
+
+
+def test_one_tokenizer_on_both_sides_meets_before_every_token():
+    trajectory = episode("so " + CALL, render_final("4"))
+    met = align_bytes(trajectory, CODEC, ToyTokenizer()).meetings
+    positions = [meeting.student_position for meeting in met]
+    assert positions == [meeting.teacher_position for meeting in met]
+    assert positions == trajectory.target_positions()
+
+
+@settings(max_examples=40, deadline=None)
+@given(prose=st.text(st.characters(codec="utf-8", exclude_characters="<\x00\ufffd"), max_size=12))
+def test_meetings_stand_at_the_same_byte_of_the_same_span(prose):
+    trajectory, codec = episode(prose + CALL, render_final("4")), ToyTokenizer("second")
+    aligned = align_bytes(trajectory, CODEC, codec)
+    assert aligned.meetings
+    for meeting in aligned.meetings:
+        heard = CODEC.decode(trajectory.token_ids[: meeting.student_position])
+        assert heard == codec.decode(aligned.teacher_ids[: meeting.teacher_position])
+    assert {m.student_position for m in aligned.meetings} <= set(trajectory.target_positions())
+    starts = {span.start for span in trajectory.spans if span.is_model and span.start < span.end}
+    assert starts <= {meeting.student_position for meeting in aligned.meetings}
+
+
+def test_nobody_meets_after_half_a_character():
+    """The student waits for the other half; the teacher read a replacement character."""
+    half = CODEC.encode("é")[:1]
+    transcript = Transcript(CODEC)
+    transcript.start("s", "u")
+    ids = [*CODEC.encode("ab"), *half, *CODEC.encode("cd")]
+    transcript.add_generated(ids, parse_turn(turn_text(CODEC, ids)), logprobs=[-1.0] * len(ids))
+    trajectory = transcript.build(**FACTS)
+    start = trajectory.target_positions()[0]
+    met = align_bytes(trajectory, CODEC, Bytes()).meetings
+    assert [meeting.student_position - start for meeting in met] == [0, 1, 2, 4]

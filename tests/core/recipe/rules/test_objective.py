@@ -34,7 +34,7 @@ def test_exact_mode_refuses_a_written_top_k(judged, top_k, count):
 
 def test_exact_mode_refuses_half_precision_targets(judged):
     rule, half = objective.exact_is_not_rounded, "cache.dtype=float16"
-    for mode in ("exact_full_vocab", "union_topk"):
+    for mode in ("exact_full_vocab", "union_topk", "shared_vocab"):
         found = judged(rule, f"loss.mode={mode}", half)
         assert keys(found) == ["runtime.inherited.cache_dtype"]
     assert judged(rule, half) == []
@@ -108,18 +108,31 @@ def test_verls_modes_are_accepted_without_asking_for_log_probs(accepted, base):
     assert accepted(*base).notes == []
 
 
+@pytest.mark.parametrize("base", [PG, ("loss.mode=shared_vocab",)])
 @pytest.mark.parametrize(
     ("override", "key"),
     [
         ("loss.mode=bucketed_topk_tail", "loss.mode"),
+        ("loss.mode=exact_full_vocab", "loss.mode"),
         ("models.teacher.mode=privileged_context", "models.teacher.mode"),
     ],
 )
-def test_another_tokenizer_is_for_sums_over_bytes_alone(judged, override, key):
-    rule, given = objective.other_tokenizers_share_bytes_alone, "loss.cross_tokenizer=true"
-    assert judged(rule, *PG, given) == []
-    assert keys(judged(rule, *PG, given, override)) == [key]
+def test_another_tokenizer_is_for_modes_that_compare_bytes(judged, base, override, key):
+    rule, given = objective.other_tokenizers_share_bytes, "loss.cross_tokenizer=true"
+    assert judged(rule, *base, given) == []
+    assert keys(judged(rule, *base, given, override)) == [key]
     assert judged(rule, override) == []
+
+
+@pytest.mark.parametrize(
+    "override", ["loss.mode=shared_vocab", "models.teacher.toy_vocabulary=second"]
+)
+def test_another_tokenizer_is_off_until_it_is_asked_for(judged, override):
+    """C67: a teacher that would be fed with the student's ids is refused before anything runs."""
+    rule, given = objective.other_tokenizers_are_asked_for, "loss.cross_tokenizer=true"
+    assert keys(judged(rule, override)) == ["loss.cross_tokenizer"]
+    assert judged(rule, override, given) == []
+    assert judged(rule) == []
 
 
 def test_gate_and_gated_selector_come_together(judged):
