@@ -60,6 +60,14 @@ class TrajectoryError(InputError):
     """A trajectory row disagrees with itself or with its schema."""
 
 
+class ChatTemplateError(TrajectoryError):
+    """A chat template cannot write a conversation as it must be written here."""
+
+
+class HistoryRewrittenError(ChatTemplateError):
+    """A chat template changes what the model has already read or written."""
+
+
 class AlignmentError(InputError):
     """Student and teacher views of one trajectory do not match."""
 

@@ -48,7 +48,7 @@ def sample(
     backend = open_weights("student", origin, place(runtime)).backend
     world = steps.environment_spec(recipe)
     for number, prompt in enumerate(prompts):
-        (episode,) = run_episodes(
+        *_, episode = run_episodes(
             backend,
             lambda: open_environment(world, index.plugins.environment),
             [_task(recipe, prompt)],
@@ -59,6 +59,7 @@ def sample(
             policy_version=0,
             model_digest=None,
             slots=1,
+            template=recipe.rollout.own_template,
         )
         yield transcript(episode)
 

@@ -1,11 +1,12 @@
 """What a recipe takes from outside: weights and prompts, by content, and plug-ins, opened early."""
 
+import hashlib
 from pathlib import Path
 from typing import TypeVar
 
 from core.environments.plugins import open_environment
 from core.models.building import DIGEST_PREFIX
-from core.models.identity import resolve
+from core.models.identity import ResolvedModel, resolve
 from core.prompts.places import DIGEST_PREFIX as FILE_PREFIX
 from core.prompts.places import locate_file
 from core.recipe.recipe import Recipe
@@ -87,8 +88,9 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
     if recipe.models.backend == "toy":
         return recipe, runtime
     places = dict(runtime.model_paths)
-    student = _located(recipe.models.student, runtime, places)
-    teacher = _located(recipe.models.teacher, runtime, places)
+    framed = recipe.rollout.own_template is not None
+    student = _located(recipe.models.student, runtime, places, framed=framed)
+    teacher = _located(recipe.models.teacher, runtime, places, framed=framed)
     models = recipe.models.model_copy(update={"student": student, "teacher": teacher})
     return (
         recipe.model_copy(update={"models": models}),
@@ -96,13 +98,15 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
     )
 
 
-def _located(model: M, runtime: Runtime, places: dict[str, Path]) -> M:
+def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: bool) -> M:
+    """Return a model by digest; where its chat template frames the episodes, that counts too."""
     if model.model_id.startswith(DIGEST_PREFIX):
         return model
     stamps = runtime.store.parent / "model-stamps"
     found = resolve(model.model_id, revision=model.revision, offline=runtime.offline, stamps=stamps)
-    places[found.digest] = found.path
-    changes = {"model_id": f"{DIGEST_PREFIX}{found.digest}", "revision": None}
+    digest = _with_template(found) if framed else found.digest
+    places[digest] = found.path
+    changes = {"model_id": f"{DIGEST_PREFIX}{digest}", "revision": None}
     if model.tokenizer_id is not None:
         tokenizer = resolve(
             model.tokenizer_id,
@@ -110,9 +114,19 @@ def _located(model: M, runtime: Runtime, places: dict[str, Path]) -> M:
             offline=runtime.offline,
             stamps=stamps,
         )
-        places[tokenizer.digest] = tokenizer.path
+        digest = _with_template(tokenizer) if framed else tokenizer.digest
+        places[digest] = tokenizer.path
         changes |= {
-            "tokenizer_id": f"{DIGEST_PREFIX}{tokenizer.digest}",
+            "tokenizer_id": f"{DIGEST_PREFIX}{digest}",
             "tokenizer_revision": None,
         }
     return model.model_copy(update=changes)
+
+
+def _with_template(found: ResolvedModel) -> str:
+    """Return a digest that holds for the chat template too, which has a file of its own."""
+    template = found.path / "chat_template.jinja"
+    if not template.is_file():
+        return found.digest
+    content = hashlib.sha256(template.read_bytes()).hexdigest()
+    return hashlib.sha256(f"{found.digest} {content}".encode()).hexdigest()

@@ -40,6 +40,7 @@ def evaluate_student(
         model_digest=digest,
         slots=context.runtime.slots,
         samples_per_task=spec.samples_per_task or 1,
+        template=spec.template,
     )
     context.record_numeric_class(engine_class(backend, limits))
     write_trajectories(context.out / "eval_trajectories.jsonl", done.trajectories)

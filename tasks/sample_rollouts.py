@@ -51,6 +51,7 @@ def sample_rollouts(
         policy_version=counters.parameter_version,
         model_digest=digest,
         slots=context.runtime.slots,
+        template=spec.template,
     )
     context.record_numeric_class(engine_class(backend, limits))
     write_trajectories(context.out / "trajectories.jsonl", trajectories)

@@ -50,7 +50,8 @@ def score_rollouts(
         wanted = {one.task_id for one in trajectories}
         every = iterate_tasks(context.path(tasks) / "tasks.jsonl")
         known = [task for task in every if task.task_id in wanted]
-        views = privileged_views(trajectories, known, environment, backend.tokenizer)
+        codec = backend.tokenizer
+        views = privileged_views(trajectories, known, environment, codec, spec.template)
     arguments = (trajectories, selections, spec, context.runtime)
     if spec.student_tokenizer is not None:
         return _across(context, backend, arguments, teacher.digest)

@@ -4,7 +4,7 @@ from typing import Any
 
 from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
-from core.recipe.specs import ReportSpec
+from core.recipe.report_spec import ReportSpec
 from tasks.caching import StepContext, step
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, get_args
 
-from core.environments.prompts import render_system_prompt
+from core.environments.prompts import render_protocol_prompt, render_system_prompt
 from core.environments.protocol import (
     LENIENT,
     MOST_CALLS,
@@ -219,6 +219,10 @@ class Environment(ABC):
     def write_answer(self, answer: str) -> str:
         """Return the turn that gives a final answer, as the oracle writes it."""
         return render_final(answer)
+
+    def protocol_prompt(self) -> str:
+        """Return the turn grammar alone, where a chat template shows the tools."""
+        return render_protocol_prompt(self)
 
     def final_answer_example(self) -> str:
         """Return an answer in the right format, for the system prompt."""

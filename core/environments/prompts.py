@@ -1,5 +1,7 @@
 """The system prompt: an environment's tools and the turn grammar, at length or in few tokens."""
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.environments.protocol import (
@@ -44,22 +46,44 @@ def render_system_prompt(environment: "Environment") -> str:
     specs, number = environment.tool_specs(), environment.grammar.max_calls
     if environment.prompt_style == "compact":
         return _compact(specs, number)
+    return "\n\n".join([_rules(environment), "Tools:\n" + "\n".join(map(_describe, specs))])
+
+
+def _rules(environment: "Environment") -> str:
     if environment.protocol_version == "v1":
         call = f'{CALL_OPEN}\n{{"arguments": {{...}}, "name": "..."}}\n{CALL_CLOSE}'
         final = f"{FINAL_OPEN}\n...\n{FINAL_CLOSE}"
     else:
+        specs = environment.tool_specs()
         call = render_tool_call(specs[0]["name"], _example_arguments(specs[0]["parameters"]))
         final = render_final(environment.final_answer_example())
+    number = environment.grammar.max_calls
     end = _ONE if number == 1 else _SEVERAL.format(number=number)
-    rules = _RULES.format(call=call, final=final, end=end)
-    return "\n\n".join([rules, "Tools:\n" + "\n".join(map(_describe, specs))])
+    return _RULES.format(call=call, final=final, end=end)
+
+
+def render_protocol_prompt(environment: "Environment") -> str:
+    """Return the turn grammar without the tools, for a chat template that shows those itself."""
+    if environment.prompt_style == "compact":
+        return f"Each turn is {_short_grammar(environment.grammar.max_calls)}"
+    return _rules(environment)
+
+
+def render_schemas(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return tool schemas as JSON, one a line, for a chat template that knows no tools."""
+    lines = (json.dumps(tool, ensure_ascii=False, sort_keys=True) for tool in tools)
+    return "\n".join(["Tools:", *lines])
 
 
 def _compact(specs: list[dict[str, Any]], number: int) -> str:
     signatures = ", ".join(f"{spec['name']}({', '.join(_properties(spec))})" for spec in specs)
+    return f"Tools: {signatures}\n{_short_grammar(number)}"
+
+
+def _short_grammar(number: int) -> str:
     call = f'{CALL_OPEN}{{"arguments": {{}}, "name": ""}}{CALL_CLOSE}'
     calls = call if number == 1 else f"up to {number} {call}"
-    return f"Tools: {signatures}\n{calls} or {FINAL_OPEN}answer{FINAL_CLOSE}"
+    return f"{calls} or {FINAL_OPEN}answer{FINAL_CLOSE}"
 
 
 def _properties(spec: dict[str, Any]) -> dict[str, Any]:

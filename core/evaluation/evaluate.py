@@ -7,6 +7,7 @@ from core.environments.base import Environment, Task
 from core.errors import RecipeError
 from core.evaluation.metrics import RolloutStats, summarise
 from core.models.backend import Backend
+from core.recipe.schema.rollout import OwnTemplate
 from core.rollout.episodes import run_episodes
 from core.rollout.limits import EpisodeLimits, SamplingSpec
 from core.trajectory.trajectory import Trajectory
@@ -48,6 +49,7 @@ def evaluate(
     model_digest: str,
     slots: int,
     samples_per_task: int = 1,
+    template: OwnTemplate | None = None,
 ) -> Evaluation:
     """Run each task and summarise.
 
@@ -62,6 +64,7 @@ def evaluate(
         model_digest: Content digest of the weights.
         slots: Episodes decoded together; it changes no episode.
         samples_per_task: Episodes of each task, which follow each other.
+        template: Use of the tokenizer's own template; None is ChatML.
     """
     ids = [f"{task.task_id}:eval:v{policy_version}" for task in tasks]
     repeated = [task for task in tasks for _ in range(samples_per_task)]
@@ -78,5 +81,6 @@ def evaluate(
         policy_version=policy_version,
         model_digest=model_digest,
         slots=slots,
+        template=template,
     )
     return Evaluation(trajectories, summarise(trajectories))

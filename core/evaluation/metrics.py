@@ -131,11 +131,15 @@ def _categories(values: Sequence[str]) -> dict[str, int]:
 
 
 def summarise(trajectories: Sequence[Trajectory]) -> RolloutStats:
-    """Return the statistics of some episodes; of none, every rate is None."""
-    count, solved = len(trajectories), sum(row.solved for row in trajectories)
-    interval = _interval(trajectories) if count else None
+    """Return the statistics of some episodes; of none, every rate is None.
+
+    An episode with branches counts once, by its last branch; tokens count in every branch.
+    """
+    episodes = [row for row in trajectories if row.is_whole]
+    count, solved = len(episodes), sum(row.solved for row in episodes)
+    interval = _interval(episodes) if count else None
     sampled_logprob = _mean([value for row in trajectories for value in row.logprobs])
-    events = _summed_counters(trajectories)
+    events = _summed_counters(episodes)
     generated = sum(sum(row.model_mask) for row in trajectories)
     executed = events.get("tool_execution_successes", 0) + events.get("tool_execution_errors", 0)
     return RolloutStats(
@@ -143,8 +147,8 @@ def summarise(trajectories: Sequence[Trajectory]) -> RolloutStats:
         solved=solved,
         success_rate=_rate(solved, count),
         success_interval=(interval.lower, interval.upper) if interval else None,
-        pass_at_k=pass_at_k(trajectories),
-        success_by_difficulty=_by_difficulty(trajectories),
+        pass_at_k=pass_at_k(episodes),
+        success_by_difficulty=_by_difficulty(episodes),
         parse_valid_tool_call_rate=_rate(
             events.get("parsed_tool_calls", 0), events.get("emitted_tool_calls", 0)
         ),
@@ -152,22 +156,25 @@ def summarise(trajectories: Sequence[Trajectory]) -> RolloutStats:
         final_answer_format_validity_rate=_rate(
             events.get("final_answers_format_valid", 0), events.get("final_answers_emitted", 0)
         ),
-        turns_mean=_mean([len(row.turns) for row in trajectories]),
+        turns_mean=_mean([len(row.turns) for row in episodes]),
         generated_tokens=generated,
         generated_tokens_mean=_rate(generated, count),
         generated_tokens_per_solved=_rate(generated, solved),
         kept_mass_mean=_mean([mass for row in trajectories for mass in row.kept_mass]),
-        ended_itself_rate=_mean([row.termination_reason in ENDED_ITSELF for row in trajectories]),
+        ended_itself_rate=_mean([row.termination_reason in ENDED_ITSELF for row in episodes]),
         sampled_logprob_mean=sampled_logprob,
         sampled_entropy=None if sampled_logprob is None else -sampled_logprob,
-        termination_reasons=_categories([row.termination_reason.value for row in trajectories]),
-        failure_categories=_categories([row.verification.failure_category for row in trajectories]),
+        termination_reasons=_categories([row.termination_reason.value for row in episodes]),
+        failure_categories=_categories([row.verification.failure_category for row in episodes]),
         counters=events,
     )
 
 
 def outcomes(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """Return one row per episode: what a paired comparison between arms needs."""
+    generated: Counter[str] = Counter()
+    for row in trajectories:
+        generated[row.episode_id] += sum(row.model_mask)
     return [
         {
             "task_id": row.task_id,
@@ -175,7 +182,8 @@ def outcomes(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
             "reward": row.verification.reward,
             "termination_reason": row.termination_reason.value,
             "failure_category": row.verification.failure_category,
-            "generated_tokens": sum(row.model_mask),
+            "generated_tokens": generated[row.episode_id],
         }
         for row in trajectories
+        if row.is_whole
     ]

@@ -12,13 +12,22 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from core.errors import InputError, ModelSourceError, TokenizerMismatchError
+from core.errors import (
+    ChatTemplateError,
+    InputError,
+    ModelSourceError,
+    TokenizerMismatchError,
+)
+from core.models.chat_template import TokenizerTemplate, template_of
 from core.models.loading import first_line, quiet_transformers
 from core.models.source import read_config
 from core.trajectory.tokens import Piece, TokenCodec, TokenRole
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
-"""Control tags of ChatML, which transcripts are written in."""
+"""Control tags of ChatML, which transcripts are written in unless a recipe says otherwise."""
+
+PROBE = "Zebra"
+"""Content of messages that are rendered to find a template's end of turn."""
 
 
 class HFTokenizer:
@@ -30,6 +39,7 @@ class HFTokenizer:
         pad_id: Id that fills padding; any id will do, as masks come from lengths.
         generation_prompt: What the model's own chat template writes before a reply; None where it
             has no template, or none that can be asked.
+        chat_template: The template that came with the tokenizer.
     """
 
     def __init__(
@@ -38,6 +48,7 @@ class HFTokenizer:
         eos_ids: tuple[int, ...],
         pad_id: int,
         generation_prompt: str | None = None,
+        chat_template: TokenizerTemplate | None = None,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
@@ -45,6 +56,11 @@ class HFTokenizer:
         self.eos_ids = eos_ids
         self.pad_id = pad_id
         self.generation_prompt = generation_prompt
+        self.chat_template = chat_template
+        self.speaks_chatml = _turn_end_id(backend) is not None
+        added = backend.get_added_tokens_decoder().values()
+        self.control_texts = tuple(token.content for token in added if token.special)
+        """Texts of special tokens: what only a template may write."""
         # One past the highest id: ids may have holes, and the head may have more rows.
         self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         self.digest = content_digest(backend.to_str())
@@ -119,10 +135,24 @@ def load_tokenizer(path: Path) -> HFTokenizer:
         raise ModelSourceError(
             f"the tokenizer in {path} has no tokenizer.json", "Save it as a fast tokenizer first."
         )
-    turn_end_id = _turn_end_id(path, backend)
-    eos_ids = sorted({turn_end_id, *_declared_eos_ids(path, loaded.eos_token_id)})
+    template = template_of(loaded)
+    found = (_turn_end_id(backend), _terminator(backend, template))
+    ends = {index for index in found if index is not None}
+    if not ends and template is None:
+        raise ModelSourceError(
+            f"the tokenizer in {path} has no single tokens {TURN_START} and {TURN_END}, and no "
+            "chat template",
+            "Use a model that speaks ChatML, such as SmolLM2-Instruct or Qwen, or that has a "
+            "template.",
+        )
+    eos_ids = sorted({*ends, *_declared_eos_ids(path, loaded.eos_token_id)})
+    if not eos_ids:
+        raise ModelSourceError(
+            f"nothing in {path} says which token ends a turn",
+            "Write eos_token_id into generation_config.json.",
+        )
     pad_id = eos_ids[0] if loaded.pad_token_id is None else int(loaded.pad_token_id)
-    return HFTokenizer(backend, tuple(eos_ids), pad_id, _generation_prompt(loaded))
+    return HFTokenizer(backend, tuple(eos_ids), pad_id, _generation_prompt(loaded), template)
 
 
 def content_digest(serialised: str) -> str:
@@ -198,15 +228,27 @@ def _bytes_of(entry: str) -> bytes | None:
     return None if None in spelled else bytes(byte for byte in spelled if byte is not None)
 
 
-def _turn_end_id(path: Path, backend: Any) -> int:
-    """Return the id of the tag that ends a turn, if both tags are single tokens."""
+def _turn_end_id(backend: Any) -> int | None:
+    """Return the id of ChatML's tag that ends a turn, if both tags are single tokens."""
     ids = [backend.encode(tag, add_special_tokens=False).ids for tag in (TURN_START, TURN_END)]
-    if any(len(single) != 1 for single in ids):
-        raise ModelSourceError(
-            f"the tokenizer in {path} has no single tokens {TURN_START} and {TURN_END}",
-            "Use a model that speaks ChatML, such as SmolLM2-Instruct or Qwen.",
-        )
-    return ids[1][0]
+    return ids[1][0] if all(len(single) == 1 for single in ids) else None
+
+
+def _terminator(backend: Any, template: TokenizerTemplate | None) -> int | None:
+    """Return the special token that a chat template writes right after an assistant's words."""
+    if template is None:
+        return None
+    said = [{"role": "user", "content": PROBE}, {"role": "assistant", "content": PROBE}]
+    try:
+        _, found, after = template(said, [], False).rpartition(PROBE)
+    except ChatTemplateError:
+        # Whoever renders with it is told; a tokenizer can be used without its template.
+        return None
+    ids = backend.encode(after, add_special_tokens=False).ids
+    special = {
+        index for index, token in backend.get_added_tokens_decoder().items() if token.special
+    }
+    return ids[0] if found and ids and ids[0] in special else None
 
 
 def _declared_eos_ids(path: Path, tokenizer_eos_id: int | None) -> set[int]:

@@ -1,7 +1,6 @@
 """The smallest description of each step: what its key is made of, besides its parents.
 
-A field that a step does not use is not in its spec, and a setting that another setting switches
-off is null, so editing it reruns nothing.
+A field that a step does not use is not in its spec, and one that is switched off is null.
 
 A key leaves out fields that equal their default. No field below has a default other than null, and
 no class with other defaults is part of one, so that a default of the recipe may change without a
@@ -16,6 +15,7 @@ from core.recipe.order_spec import TaskOrderSpec
 from core.recipe.plugin_specs import NamedPluginSpec, PluginSpec, Spec
 from core.recipe.schema.adapters import Lora
 from core.recipe.schema.loss import LossMode
+from core.recipe.schema.rollout import OwnTemplate
 from core.recipe.schema.selection import SelectorName
 
 
@@ -73,6 +73,8 @@ class TracesSpec(Spec):
     """Which tasks."""
     max_turns: int
     """Turns before a transcript is cut."""
+    template: OwnTemplate | None = None
+    """Frames of the messages; null is ChatML."""
 
 
 class ToySizeSpec(Spec):
@@ -232,6 +234,8 @@ class RolloutSpec(Spec):
     """Order of tasks from files; null is ``Random(run_seed ^ 0x5EED).shuffle(range(tasks))``."""
     run_seed: int
     """Seed of the task order and of the sampling."""
+    template: OwnTemplate | None = None
+    """Frames of the messages; null is ChatML."""
 
 
 class ScoreSpec(Spec):
@@ -252,10 +256,11 @@ class ScoreSpec(Spec):
     run_seed: int
     """Seed of the selection."""
     student_tokenizer: TokenizerSpec | None = None
-    """Tokenizer of the episodes, where the teacher's may be another or there is a plug-in in its
-    place; null where the teacher's is the same."""
+    """Tokenizer of the episodes; null where it must be the teacher's."""
     plugin: NamedPluginSpec | None = None
     """Code that teaches in place of a model; null for a model."""
+    template: OwnTemplate | None = None
+    """Frames of a hint; null is ChatML, or that there is no hint."""
 
 
 class EvaluationSpec(Spec):
@@ -277,22 +282,5 @@ class EvaluationSpec(Spec):
     """Seed of the sampling; 0 where the temperature is 0 and nothing is drawn."""
     samples_per_task: int | None = None
     """Episodes of each task; null is one."""
-
-
-class ReportSpec(Spec):
-    """What the report shows."""
-
-    title: str
-    """Heading of the page."""
-    mode: Literal["sft", "offline_kd", "opd"]
-    """Kind of experiment."""
-    objective: str
-    """What was minimised, on whose states, in words."""
-    seed: int
-    """Run seed."""
-    recipe: dict[str, JsonValue]
-    """The whole recipe, as it was resolved."""
-    max_trajectories: int
-    """Episodes shown token by token."""
-    max_tokens_per_trajectory: int
-    """Tokens shown of each."""
+    template: OwnTemplate | None = None
+    """Frames of the messages; null is ChatML."""

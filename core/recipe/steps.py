@@ -12,6 +12,7 @@ from core.recipe.objective import (
 )
 from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
+from core.recipe.report_spec import ReportSpec
 from core.recipe.schedule import (
     cold_start_rollouts,
     own_schedule,
@@ -32,7 +33,6 @@ from core.recipe.sources import (
 from core.recipe.specs import (
     EvaluationSpec,
     LimitsSpec,
-    ReportSpec,
     RolloutSpec,
     SamplingSpec,
     ScoreSpec,
@@ -66,6 +66,7 @@ def traces_spec(recipe: Recipe, reader: Model | None = None) -> TracesSpec:
         tokenizer=tokenizer_spec(recipe, reader or recipe.models.student),
         split="train",
         max_turns=recipe.rollout.max_turns,
+        template=recipe.rollout.own_template,
     )
 
 
@@ -150,6 +151,7 @@ def rollout_spec(recipe: Recipe, cycle: int) -> RolloutSpec:
         task_cursor=rollouts * (shared_cold_start_cycles(recipe) + cycle),
         order=task_order_spec(recipe),
         run_seed=recipe.run.seed,
+        template=recipe.rollout.own_template,
     )
 
 
@@ -169,6 +171,7 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
         run_seed=recipe.run.seed,
         student_tokenizer=tokenizer_spec(recipe, recipe.models.student) if own_tokenizer else None,
         plugin=plugin,
+        template=recipe.rollout.own_template if privileged else None,
     )
 
 
@@ -221,6 +224,7 @@ def evaluation_spec(recipe: Recipe) -> EvaluationSpec | None:
         tasks=evaluation.tasks or (size - evaluation.task_offset if size is not None else None),
         seed=evaluation.seed if evaluation.temperature > 0 else 0,
         samples_per_task=evaluation.samples_per_task if evaluation.samples_per_task > 1 else None,
+        template=recipe.rollout.own_template,
     )
 
 

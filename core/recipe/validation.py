@@ -27,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     models.shared_backbone_needs_adapters,
     models.shared_backbone_is_one_model,
     models.toy_backend_is_plain,
+    models.toy_has_no_template,
     models.episodes_fit_the_toy,
     data.plugin_files_are_as_listed,
     data.demonstrations_exist,

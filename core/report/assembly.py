@@ -6,7 +6,7 @@ from typing import Any
 
 from core.artifacts.record import ArtifactRef, Record
 from core.artifacts.store import Store
-from core.recipe.specs import ReportSpec
+from core.recipe.report_spec import ReportSpec
 from core.recipe.syntax import write_document
 from core.report.data import (
     ArtifactRow,

@@ -19,15 +19,16 @@ from core.environments.protocol import (
     ParsedTurn,
     render_tool_result,
 )
+from core.models.framing import system_text
 from core.rollout.decoder import GeneratedTurn
-from core.rollout.exchange import Exchange, call_ids, say
+from core.rollout.exchange import Exchange, call_ids, say, unread_turn, verification_of
 from core.rollout.limits import EpisodeLimits
 from core.rollout.world import World
+from core.trajectory.template import CHATML, Template
 from core.trajectory.tokens import TokenCodec
 from core.trajectory.trajectory import (
     Counters,
     TerminationReason,
-    ToolCallRecord,
     Trajectory,
     Turn,
     VerificationRecord,
@@ -35,9 +36,6 @@ from core.trajectory.trajectory import (
 from core.trajectory.transcript import Transcript, turn_text
 
 logger = logging.getLogger(__name__)
-
-UNPARSED = "<unparsed>"
-"""Name of the call in the record of a turn that could not be read."""
 
 
 class Episode:
@@ -54,6 +52,7 @@ class Episode:
         task: What to solve.
         codec: The model's tokenizer.
         limits: When to stop.
+        template: How messages are framed.
         raise_defects: Raise what the environment raises, where a broken episode must not pass for
             data.
         wake: Set whenever a slow environment has finished something.
@@ -66,11 +65,13 @@ class Episode:
         codec: TokenCodec,
         limits: EpisodeLimits,
         *,
+        template: Template = CHATML,
         raise_defects: bool = False,
         wake: threading.Event | None = None,
     ) -> None:
         self.task = task
-        self.transcript = Transcript(codec)
+        self.transcript = Transcript(codec, template)
+        self._template = template
         self.reason: TerminationReason | None = None
         """Why it ended; None while it goes on."""
         self._environment = environment
@@ -115,9 +116,9 @@ class Episode:
             text, state_id = str(observation.text), str(observation.state_id)
         except (Exception, SystemExit) as error:
             self._end_by_defect(error)
-            return self.transcript.start(self._environment.system_prompt(), self.task.prompt)
+            return self.transcript.start(self._system_text(), self.task.prompt)
         self._metadata["initial_observation_state_id"] = state_id
-        token_ids = self.transcript.start(self._environment.system_prompt(), text)
+        token_ids = self.transcript.start(self._system_text(), text)
         self._open_turn()
         return token_ids
 
@@ -125,7 +126,8 @@ class Episode:
         """Record a generated turn, act on it, and return what the model reads next.
 
         Returns:
-            Ids of the observation; of no use once ``reason`` is set.
+            Ids of the observation, or of the whole new branch where ``transcript.num_branches`` has
+            grown; of no use once ``reason`` is set.
         """
         token_ids = self.receive(turn)
         while token_ids is None:
@@ -178,14 +180,18 @@ class Episode:
         self._world.close()
 
     def build(self, metadata: Mapping[str, Any], **facts: Any) -> Trajectory:
-        """Return the finished episode.
+        """Return the finished episode; where it has branches, the last."""
+        return self.build_branches(metadata, **facts)[-1]
+
+    def build_branches(self, metadata: Mapping[str, Any], **facts: Any) -> list[Trajectory]:
+        """Return the branches of the finished episode, most often one.
 
         Args:
             metadata: Facts about the rollout, beside those of task and environment.
             facts: ``trajectory_id``, ``policy_version`` and ``model_digest`` of ``Trajectory``.
         """
         own = {"difficulty": self.task.difficulty, "split": self.task.split, **self._metadata}
-        return self.transcript.build(
+        return self.transcript.build_branches(
             turns=self._turns,
             task_id=self.task.task_id,
             environment=self._environment.name,
@@ -195,6 +201,9 @@ class Episode:
             metadata={**metadata, **own, **self._environment.trajectory_metadata(self.task)},
             **facts,
         )
+
+    def _system_text(self) -> str:
+        return system_text(self._environment, self._template)
 
     def _open_turn(self) -> None:
         if self.turn >= self._limits.max_turns:
@@ -223,14 +232,7 @@ class Episode:
         return settle
 
     def _judge(self, verdict: VerificationResult, *, cut: bool) -> None:
-        self._verification = VerificationRecord(
-            solved=verdict.solved,
-            reward=verdict.reward,
-            predicted=verdict.predicted,
-            expected=verdict.expected,
-            failure_category=verdict.failure_category,
-            detail=verdict.detail,
-        )
+        self._verification = verification_of(verdict)
         malformed = verdict.failure_category is FailureCategory.MALFORMED_ANSWER
         self._events["final_answers_verified"] += 1
         self._events["final_answers_format_valid"] += not malformed
@@ -246,10 +248,7 @@ class Episode:
         self._events["parse_errors"] += 1
         self._events["invalid_tool_calls"] += 1
         error = str(parsed.error)
-        record = ToolCallRecord(
-            call_id=f"c{self.turn - 1}", name=UNPARSED, valid=False, parse_error=error
-        )
-        self._turns.append(Turn(turn_id=self.turn - 1, tool_calls=[record]))
+        self._turns.append(unread_turn(self.turn - 1, error))
         if closed:
             self.reason = TerminationReason.EOS_WITHOUT_FINAL
             return []
@@ -278,7 +277,7 @@ class Episode:
             self._turns.append(exchange.turn())
             single = len(exchange.calls) == 1
             token_ids = self.transcript.add_observation(
-                exchange.observation(),
+                exchange.observations(),
                 tool_name=exchange.calls[0].name if single else None,
                 tool_call_id=exchange.call_ids[0] if single else None,
                 env_state_id=exchange.results[-1].state_id or None,

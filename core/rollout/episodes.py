@@ -9,6 +9,8 @@ from heapq import heappop, heappush
 from core.environments.base import Environment, Task
 from core.errors import InputError
 from core.models.backend import Backend
+from core.models.framing import frame_template
+from core.recipe.schema.rollout import OwnTemplate
 from core.rollout.decoder import Decoder
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits, SamplingSpec
@@ -33,6 +35,7 @@ def run_episodes(
     model_digest: str | None,
     slots: int,
     progress: Progress | None = None,
+    template: OwnTemplate | None = None,
 ) -> list[Trajectory]:
     """Let the model solve each task once.
 
@@ -51,14 +54,17 @@ def run_episodes(
         model_digest: Content digest of the weights.
         slots: Episodes that decode together, at most the backend's physical rows.
         progress: Told of every finished episode.
+        template: Use of the tokenizer's own template; None is ChatML.
 
     Returns:
-        One trajectory per task, in the order of ``tasks``.
+        One trajectory per task, in the order of ``tasks``; where a template rewrote the history of
+        an episode, its branches in their order.
 
     Raises:
         InputError: Episodes may outgrow the model's context, the ids do not fit the tasks, or
             ``slots`` is below 1.
         NumericsError: The model's logits are not finite.
+        ChatTemplateError: The tokenizer's template cannot frame these episodes.
     """
     _check(tasks, trajectory_ids, slots)
     facts = {
@@ -69,11 +75,13 @@ def run_episodes(
         "top_k": sampling.top_k,
     }
     used = max(1, min(slots, backend.physical_rows, len(tasks)))
-    run = _Run(backend, make_environment, limits, sampling, seed=seed, slots=used)
-    finished: dict[int, Trajectory] = {}
+    run = _Run(
+        backend, make_environment, limits, sampling, seed=seed, slots=used, template=template
+    )
+    finished: dict[int, list[Trajectory]] = {}
 
     def keep(index: int, episode: Episode) -> None:
-        finished[index] = episode.build(
+        finished[index] = episode.build_branches(
             facts,
             trajectory_id=trajectory_ids[index],
             policy_version=policy_version,
@@ -83,7 +91,7 @@ def run_episodes(
             progress(len(finished), len(tasks))
 
     run.play(tasks, trajectory_ids, keep)
-    return [finished[index] for index in range(len(tasks))]
+    return [branch for index in range(len(tasks)) for branch in finished[index]]
 
 
 def _check(tasks: Sequence[Task], trajectory_ids: Sequence[str], slots: int) -> None:
@@ -100,13 +108,14 @@ def _check(tasks: Sequence[Task], trajectory_ids: Sequence[str], slots: int) -> 
         raise InputError(f"slots is {slots}", "Decode at least one episode at a time.")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Seat:
     """An episode in its slot."""
 
     index: int
     trajectory_id: str
     episode: Episode
+    branches: int = 1
 
 
 class _Run:
@@ -125,7 +134,9 @@ class _Run:
         *,
         seed: int,
         slots: int,
+        template: OwnTemplate | None,
     ) -> None:
+        self._template = frame_template(backend.tokenizer, make_environment(), template)
         self._codec = backend.tokenizer
         self._make_environment = make_environment
         self._limits = limits
@@ -178,9 +189,7 @@ class _Run:
             if following is None:
                 return False
             index, (task, trajectory_id) = following
-            episode = Episode(
-                self._make_environment(), task, self._codec, self._limits, wake=self._wake
-            )
+            episode = self._new_episode(task)
             if self._admit(self._free[0], episode, trajectory_id):
                 self._live[heappop(self._free)] = _Seat(index, trajectory_id, episode)
             else:
@@ -195,19 +204,34 @@ class _Run:
         """Whether a world has finished something or run out of time."""
         return self._wake.is_set() or time.monotonic() >= self._next_deadline()
 
+    def _new_episode(self, task: Task) -> Episode:
+        environment = self._make_environment()
+        return Episode(
+            environment,
+            task,
+            self._codec,
+            self._limits,
+            template=self._template,
+            wake=self._wake,
+        )
+
     def _admit(self, slot: int, episode: Episode, trajectory_id: str) -> bool:
         """Start an episode in a slot, unless it ends with its prompt."""
         token_ids = episode.begin()
         if episode.reason is not None:
             return False
+        self._feed(slot, episode, token_ids, trajectory_id)
+        return True
+
+    def _feed(self, slot: int, episode: Episode, token_ids: list[int], trajectory_id: str) -> None:
+        """Let a free slot read a prompt, or the history of a new branch, from its first token."""
         self._decoder.admit(
             slot,
             token_ids,
             prefix=len(episode.transcript.system_ids),
             budget=episode.budget,
-            stream=stream_key(self._seed, trajectory_id, 0),
+            stream=stream_key(self._seed, trajectory_id, episode.turn),
         )
-        return True
 
     def _go_on(
         self, slot: int, token_ids: list[int] | None, keep: Callable[[int, Episode], None]
@@ -224,6 +248,12 @@ class _Run:
             heappush(self._free, slot)
             seat.episode.close()
             keep(seat.index, seat.episode)
+            return
+        branches = seat.episode.transcript.num_branches
+        if branches > seat.branches:
+            seat.branches = branches
+            self._decoder.release(slot)
+            self._feed(slot, seat.episode, token_ids, seat.trajectory_id)
             return
         stream = stream_key(self._seed, seat.trajectory_id, seat.episode.turn)
         self._decoder.resume(slot, token_ids, budget=seat.episode.budget, stream=stream)

@@ -3,12 +3,27 @@
 import json
 from collections import Counter
 
-from core.environments.base import Environment, FailureCategory, StepResult, ToolCall
+from core.environments.base import (
+    Environment,
+    FailureCategory,
+    StepResult,
+    ToolCall,
+    VerificationResult,
+)
 from core.environments.protocol import ParsedTurn, render_tool_result
 from core.environments.tool_limits import NOT_RUN, TOOL_ERROR, bounded, failed, timed_out
 from core.errors import OpdError
 from core.rollout.world import World, WorldTimeoutError
-from core.trajectory.trajectory import TerminationReason, ToolCallRecord, ToolResultRecord, Turn
+from core.trajectory.trajectory import (
+    TerminationReason,
+    ToolCallRecord,
+    ToolResultRecord,
+    Turn,
+    VerificationRecord,
+)
+
+UNPARSED = "<unparsed>"
+"""Name of the call in the record of a turn that could not be read."""
 
 
 class Exchange:
@@ -70,11 +85,11 @@ class Exchange:
         results = [_record(own, result) for own, result in answered]
         return Turn(turn_id=self._turn_id, tool_calls=calls, tool_results=results)
 
-    def observation(self) -> str:
-        """Return what the model reads: all results in one message, in the order of the calls."""
+    def observations(self) -> list[str]:
+        """Return what the model reads together: the results, in the order of the calls."""
         named = self._environment.grammar.max_calls > 1
         answered = zip(self.call_ids, self.results, strict=True)
-        return "\n".join(_block(own if named else None, result) for own, result in answered)
+        return [_block(own if named else None, result) for own, result in answered]
 
     def _start(self, call: ToolCall) -> bool:
         signature = json.dumps([call.name, call.arguments], sort_keys=True)
@@ -120,6 +135,24 @@ class Exchange:
     def _break(self, error: BaseException) -> None:
         self.defect = error
         self.reason = TerminationReason.ENVIRONMENT_ERROR
+
+
+def unread_turn(turn_id: int, error: str) -> Turn:
+    """Return the record of a turn that could not be read."""
+    call = ToolCallRecord(call_id=f"c{turn_id}", name=UNPARSED, valid=False, parse_error=error)
+    return Turn(turn_id=turn_id, tool_calls=[call])
+
+
+def verification_of(verdict: VerificationResult) -> VerificationRecord:
+    """Return the record of a verdict."""
+    return VerificationRecord(
+        solved=verdict.solved,
+        reward=verdict.reward,
+        predicted=verdict.predicted,
+        expected=verdict.expected,
+        failure_category=verdict.failure_category,
+        detail=verdict.detail,
+    )
 
 
 def call_ids(turn_id: int, number: int, max_calls: int) -> list[str]:

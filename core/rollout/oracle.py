@@ -5,6 +5,7 @@ from core.environments.protocol import render_tool_call
 from core.rollout.decoder import GeneratedTurn
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits
+from core.trajectory.template import CHATML, Template
 from core.trajectory.tokens import TokenCodec
 from core.trajectory.trajectory import TerminationReason, Trajectory
 from core.trajectory.transcript import end_of_turn
@@ -13,8 +14,25 @@ UNLIMITED = 2**31
 
 
 def oracle_trajectory(
-    environment: Environment, task: Task, codec: TokenCodec, *, max_turns: int | None = None
+    environment: Environment,
+    task: Task,
+    codec: TokenCodec,
+    *,
+    max_turns: int | None = None,
+    template: Template = CHATML,
 ) -> Trajectory:
+    """Play the environment's reference actions; see ``oracle_branches``, whose last it returns."""
+    return oracle_branches(environment, task, codec, max_turns=max_turns, template=template)[-1]
+
+
+def oracle_branches(
+    environment: Environment,
+    task: Task,
+    codec: TokenCodec,
+    *,
+    max_turns: int | None = None,
+    template: Template = CHATML,
+) -> list[Trajectory]:
     """Play the environment's reference actions as if a student had written them.
 
     What the environment raises is raised here: an oracle that cannot play its own solution is a
@@ -25,9 +43,11 @@ def oracle_trajectory(
         task: What to solve.
         codec: Tokenizer of the student that will learn from it.
         max_turns: Turns after which the trace is cut; None plays all actions.
+        template: How messages are framed.
 
     Returns:
-        A trajectory named ``{task_id}:oracle`` without log-probabilities.
+        A trajectory named ``{task_id}:oracle`` without log-probabilities; where the template
+        rewrites history, one per branch.
     """
     actions = environment.oracle_actions(task)
     limits = EpisodeLimits(
@@ -36,7 +56,7 @@ def oracle_trajectory(
         max_total_tokens=UNLIMITED,
         max_repeated_calls=UNLIMITED,
     )
-    episode = Episode(environment, task, codec, limits, raise_defects=True)
+    episode = Episode(environment, task, codec, limits, template=template, raise_defects=True)
     episode.begin()
     for action in actions:
         if episode.reason is not None:
@@ -44,7 +64,7 @@ def oracle_trajectory(
         episode.take(_turn(environment, action, codec))
     if episode.reason is None:
         episode.reason = TerminationReason.MAX_TURNS
-    return episode.build({"source": "oracle"}, trajectory_id=f"{task.task_id}:oracle")
+    return episode.build_branches({"source": "oracle"}, trajectory_id=f"{task.task_id}:oracle")
 
 
 def _turn(environment: Environment, action: OracleAction, codec: TokenCodec) -> GeneratedTurn:

@@ -23,7 +23,7 @@ from core.teacher.target_cache import TargetCache
 from core.teacher.targets import Provenance, ScoredTargets, Selected, tokens_digest
 from core.trajectory.alignment import AlignmentMap, align
 from core.trajectory.trajectory import Trajectory
-from core.trajectory.transcript import TeacherView
+from core.trajectory.view import TeacherView
 
 
 class SelectedPositions(Protocol):

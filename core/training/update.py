@@ -17,6 +17,7 @@ from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
 from core.teacher.binding import check_binding
 from core.teacher.targets import ScoredTargets
+from core.training.episode_groups import episode_groups
 from core.training.group import Example, GatherTargets, Objective, clear_gradients
 from core.training.optimizer import Optimizer
 from core.training.state import Counters, StudentState, copy_trainable
@@ -57,7 +58,9 @@ def update(
     *,
     teacher: Backend | None = None,
 ) -> UpdateResult:
-    """Take one optimizer step per group of ``gradient_accumulation_steps`` trajectories.
+    """Take one optimizer step per group of ``gradient_accumulation_steps`` episodes.
+
+    The branches of an episode are trajectories of their own and stay in one group.
 
     Args:
         backend: The student; it is left with the new weights.
@@ -79,7 +82,7 @@ def update(
         BackendError: The loss mode differs from the targets', or the head is missing.
         NumericsError: Loss or gradient is not finite; the model holds ``state`` again.
     """
-    groups = _groups(len(trajectories), spec.gradient_accumulation_steps)
+    groups = episode_groups(trajectories, spec.gradient_accumulation_steps)
     _check_freshness(state.counters, trajectories, scored, spec, len(groups))
     check_targets(scored, spec, teacher)
     examples = paired_examples(trajectories, scored)
@@ -156,10 +159,6 @@ def paired_examples(trajectories: Sequence[Trajectory], scored: ScoredTargets) -
             )
         )
     return examples
-
-
-def _groups(count: int, size: int) -> list[range]:
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def _check_freshness(

@@ -17,6 +17,7 @@ class SpanType(StrEnum):
     ASSISTANT_TOOL_CALL = "assistant_tool_call"
     TOOL_RESULT = "tool_result"
     ASSISTANT_FINAL = "assistant_final"
+    HISTORY = "history"
 
 
 MODEL_SPANS = frozenset(map(SpanType, MODEL_SPAN_TYPES))
@@ -34,6 +35,7 @@ _TYPES_OF_KEY: dict[str, frozenset[SpanType]] = {
     "gen:text": frozenset({SpanType.ASSISTANT_TEXT}),
     "gen:block": CRITICAL_SPANS,
     "obs": frozenset({SpanType.TOOL_RESULT}),
+    "history": frozenset({SpanType.HISTORY}),
 }
 
 
@@ -48,7 +50,8 @@ class Span(BaseModel):
     segment_key: str
     """Name that matches this span between the student's and the teacher's view:
     ``sys``, ``user``, ``privileged`` (teacher only), ``gen:{turn}:text``, ``gen:{turn}:block``,
-    ``obs:{turn}``; further blocks of a turn are ``gen:{turn}:block:1`` and so on."""
+    ``obs:{turn}``, ``history`` (earlier turns as a template rewrote them); further blocks of a turn
+    are ``gen:{turn}:block:1`` and so on."""
     text: str = ""
     turn_id: int | None = None
     tool_name: str | None = None

@@ -134,6 +134,12 @@ class Trajectory(Row):
 
     schema_version: Literal[1, 2] = SCHEMA_VERSION
     trajectory_id: str
+    parent_id: str | None = None
+    """Episode that this branch belongs to; None where nothing was rewritten."""
+    branch_index: Annotated[int, Field(ge=0)] = 0
+    """Place among the branches of the episode."""
+    branches: Annotated[int, Field(ge=1)] = 1
+    """Branches of the episode; the last of them tells of the whole episode."""
     task_id: str
     environment: str
     token_ids: list[TokenId]
@@ -160,6 +166,14 @@ class Trajectory(Row):
         if not self.token_ids:
             raise ValueError("token_ids is empty")
         check_tiling(self._tiles(), len(self.token_ids))
+        return self
+
+    @model_validator(mode="after")
+    def _branch_is_one_of_its_episode(self) -> Self:
+        if self.branch_index >= self.branches:
+            raise ValueError(f"branch_index {self.branch_index} is not below {self.branches}")
+        if (self.parent_id is None) != (self.branches == 1):
+            raise ValueError(f"parent_id is {self.parent_id!r} with {self.branches} branches")
         return self
 
     @model_validator(mode="after")
@@ -217,7 +231,7 @@ class Trajectory(Row):
                 raise ValueError(f"counters.{name} is {counted}, but the turns have {count}")
         answered = any(turn.is_final for turn in self.turns)
         ended_so = self.termination_reason is TerminationReason.FINAL_ANSWER
-        if self.turns and ended_so and not answered:
+        if self.turns and ended_so and self.is_whole and not answered:
             raise ValueError("termination_reason is final_answer, but no turn is final")
         return self
 
@@ -265,6 +279,16 @@ class Trajectory(Row):
     def target_positions(self) -> list[int]:
         """Ascending positions of the model's tokens, without position 0: nothing predicts it."""
         return target_positions(self.model_mask)
+
+    @property
+    def episode_id(self) -> str:
+        """Name that the branches of one episode share."""
+        return self.parent_id or self.trajectory_id
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this row tells of its whole episode: it is the last or only branch."""
+        return self.branch_index == self.branches - 1
 
     @property
     def solved(self) -> bool:

@@ -6,28 +6,22 @@ decoded from them. So the tokens of a trajectory are exactly those that the mode
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from core.errors import TokenizerMismatchError, TrajectoryError
+from core.errors import TrajectoryError
+from core.trajectory.branch import Branch, rows_of
 from core.trajectory.spans import Span, SpanType
-from core.trajectory.template import CHATML, TurnTemplate
+from core.trajectory.template import (
+    CHATML,
+    Piece,
+    ReadTurn,
+    Rewritten,
+    Template,
+    TurnTemplate,
+    Written,
+)
 from core.trajectory.tokens import TokenCodec
 from core.trajectory.trajectory import Trajectory, Turn
-
-
-class ReadTurn(Protocol):
-    """What the transcript must know of a parsed turn (``core.environments.protocol``)."""
-
-    @property
-    def kind(self) -> str:
-        """``tool_call``, ``final`` or ``parse_error``."""
-        ...
-
-    @property
-    def blocks(self) -> Sequence[tuple[int, str | None]]:
-        """Character at which each typed block starts, and the tool that it calls."""
-        ...
-
 
 _BLOCK_TYPES = {"tool_call": SpanType.ASSISTANT_TOOL_CALL, "final": SpanType.ASSISTANT_FINAL}
 
@@ -58,23 +52,35 @@ def end_of_turn(codec: TokenCodec, template: TurnTemplate = CHATML) -> int:
 
 
 class Transcript:
-    """Builds one trajectory: ``start``, then generated turns and observations in alternation.
+    """Builds one episode: ``start``, then generated turns and observations in alternation.
+
+    Where a template rewrites what the model has seen, the episode goes on in a new branch: a
+    trajectory of its own that starts with the rewritten history as context. Every sampled token is
+    a model token of exactly one branch, the one in which it was sampled.
 
     Args:
         codec: Encodes context and decodes what was sampled.
         template: How messages are framed.
     """
 
-    def __init__(self, codec: TokenCodec, template: TurnTemplate = CHATML) -> None:
+    def __init__(self, codec: TokenCodec, template: Template = CHATML) -> None:
         self._codec = codec
-        self._template = template
-        self._spans: list[Span] = []
-        self._logprobs: list[float] = []
-        self._kept_mass: list[float] = []
-        self.token_ids: list[int] = []
-        """All tokens so far."""
+        self._conversation = template.conversation()
+        self._left: list[Branch] = []
+        self._branch = Branch()
+        self._written: Written | None = None
         self.num_turns = 0
-        """Generated turns so far."""
+        """Generated turns so far, in all branches."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All tokens so far of the newest branch: what the model reads."""
+        return self._branch.token_ids
+
+    @property
+    def num_branches(self) -> int:
+        """Branches so far, 1 where nothing was rewritten."""
+        return len(self._left) + 1
 
     def start(self, system_text: str, user_text: str, privileged: str | None = None) -> list[int]:
         """Open the conversation and return its ids, up to where the assistant's first turn starts.
@@ -88,18 +94,13 @@ class Transcript:
         Raises:
             TrajectoryError: A text contains a control text of the template.
         """
-        frame = self._template
-        self._add_text(SpanType.SYSTEM, "sys", frame.message("system", system_text))
-        if privileged is not None:
-            self._add_text(SpanType.SYSTEM, "privileged", frame.message("system", privileged))
-        user = frame.message("user", user_text) + frame.header("assistant")
-        self._add_text(SpanType.USER, "user", user)
+        self._add_pieces(self._conversation.open(system_text, user_text, privileged))
         return list(self.token_ids)
 
     @property
     def system_ids(self) -> list[int]:
         """Ids of the system segment, the prefix that episodes of one world share."""
-        return self.token_ids[: self._spans[0].end]
+        return self.token_ids[: self._branch.spans[0].end]
 
     def add_generated(
         self,
@@ -141,39 +142,55 @@ class Transcript:
             own_key = f"{key}:block:{place}" if place else f"{key}:block"
             text = self._codec.decode(block)
             self._add(_BLOCK_TYPES[parsed.kind], own_key, block, text, own)
-        self._logprobs += logprobs or ()
-        self._kept_mass += kept_mass or ()
+        self._branch.logprobs += logprobs or ()
+        self._branch.kept_mass += kept_mass or ()
+        self._written = self._as_written(token_ids, parsed)
         self.num_turns += 1
 
     def add_observation(
         self,
-        text: str,
+        text: str | Sequence[str],
         *,
         tool_name: str | None = None,
         tool_call_id: str | None = None,
         env_state_id: str | None = None,
     ) -> list[int]:
-        """Append what the environment answered and return its ids: what the model reads next.
+        """Append what the environment answered and return the ids that the model reads next.
 
-        The segment closes the assistant's message, holds ``text`` as a user message and opens the
-        next assistant message. Where the model itself wrote the token that closes its message, that
-        token stays the model's and the segment starts with the rest of the closing text.
+        One segment closes the assistant's message, holds the answer and opens the next assistant
+        message. Where the model itself wrote the token that closes its message, that token stays
+        the model's and the segment starts with the rest of the closing text.
+
+        Args:
+            text: The result, or several results of one turn, which make one segment.
+            tool_name: The called tool.
+            tool_call_id: Name of the call.
+            env_state_id: State of the world after it.
+
+        Returns:
+            Ids that follow those of the branch; where ``num_branches`` has grown, all ids of the
+            new branch, which share no cache with the old one.
 
         Raises:
             TrajectoryError: No turn precedes it, or the text contains a control text.
+            HistoryRewrittenError: The template rewrites what the model has seen, and may not.
         """
         self._check_order(expects_turn=False)
-        frame = self._template
-        body = frame.message("user", text) + frame.header("assistant")
+        results = [text] if isinstance(text, str) else list(text)
+        assert self._written is not None, "the order was checked"
+        answer = self._conversation.answer(self._written, results)
+        if isinstance(answer, Rewritten):
+            self._left.append(self._branch)
+            self._branch = Branch()
+            self._add_pieces(answer.pieces)
+            return list(self.token_ids)
         facts = {"tool_name": tool_name, "tool_call_id": tool_call_id, "env_state_id": env_state_id}
         turn = self.num_turns - 1
-        facts_of_turn = {"turn_id": turn, **facts}
-        return self._add_text(
-            SpanType.TOOL_RESULT, f"obs:{turn}", self._rest_of_close() + body, facts_of_turn
-        )
+        piece = Piece(SpanType.TOOL_RESULT, f"obs:{turn}", answer)
+        return self._add_piece(piece, {"turn_id": turn, **facts})
 
     def build(self, *, turns: Sequence[Turn] = (), **facts: Any) -> Trajectory:
-        """Return the trajectory.
+        """Return the newest branch: the whole episode where nothing was rewritten.
 
         Args:
             turns: Records of the turns, ``turn_id`` counting from 0.
@@ -183,35 +200,46 @@ class Transcript:
         Raises:
             pydantic.ValidationError: The parts disagree.
         """
-        return Trajectory(
-            token_ids=list(self.token_ids),
-            spans=list(self._spans),
-            turns=list(turns),
-            logprobs=list(self._logprobs),
-            kept_mass=list(self._kept_mass),
-            tokenizer_digest=self._codec.digest,
-            **facts,
-        )
+        return self.build_branches(turns=turns, **facts)[-1]
 
-    def _rest_of_close(self) -> str:
-        last = self.token_ids[-1]
-        written = self._codec.decode([last]) if last in self._codec.eos_ids else ""
-        close = self._template.close
-        return close.removeprefix(written) if written else close
+    def build_branches(
+        self, *, trajectory_id: str, turns: Sequence[Turn] = (), **facts: Any
+    ) -> list[Trajectory]:
+        """Return one trajectory per branch, the last of which tells of the whole episode.
+
+        Earlier branches are named ``{trajectory_id}:b0``, ``:b1``, …, hold the turns up to their
+        own end, and count no events. A last branch that the model never read is left out.
+
+        Args:
+            trajectory_id: Name of the episode and of its last branch.
+            turns: Records of the turns, ``turn_id`` counting from 0.
+            facts: As for ``build``.
+        """
+        branches = [*self._left, self._branch]
+        own = {"trajectory_id": trajectory_id, "tokenizer_digest": self._codec.digest}
+        return rows_of(branches, turns, {**facts, **own})
+
+    def _as_written(self, token_ids: Sequence[int], parsed: ReadTurn) -> Written:
+        last = token_ids[-1]
+        end = self._codec.decode([last]) if last in self._codec.eos_ids else ""
+        return Written(turn_text(self._codec, token_ids), end, parsed)
 
     def _check_order(self, *, expects_turn: bool) -> None:
-        after_turn = bool(self._spans) and self._spans[-1].is_model
-        if not self._spans or after_turn == expects_turn:
+        spans = self._branch.spans
+        after_turn = bool(spans) and spans[-1].is_model
+        if not spans or after_turn == expects_turn:
             wanted = "start or an observation" if expects_turn else "a generated turn"
             raise TrajectoryError(
                 f"turn {self.num_turns} is out of order", f"It must follow {wanted}."
             )
 
-    def _add_text(
-        self, span_type: SpanType, key: str, text: str, facts: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        token_ids = self._codec.encode(text)
-        self._add(span_type, key, token_ids, text, facts or {})
+    def _add_pieces(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self._add_piece(piece, {})
+
+    def _add_piece(self, piece: Piece, facts: Mapping[str, Any]) -> list[int]:
+        token_ids = self._codec.encode(piece.text)
+        self._add(piece.span_type, piece.key, token_ids, piece.text, facts)
         return token_ids
 
     def _add(
@@ -225,7 +253,7 @@ class Transcript:
         start = len(self.token_ids)
         self.token_ids.extend(token_ids)
         end = len(self.token_ids)
-        self._spans.append(
+        self._branch.spans.append(
             Span(span_type=span_type, start=start, end=end, segment_key=key, text=text, **facts)
         )
 
@@ -239,57 +267,3 @@ def _check_lengths(token_ids: Sequence[int], **numbers: Sequence[float] | None) 
                 f"{name} has {len(values)} entries for {len(token_ids)} sampled tokens",
                 "Give one number per token, or None.",
             )
-
-
-class TeacherView(NamedTuple):
-    """What a teacher with a hint reads: the student's segments and one more."""
-
-    token_ids: list[int]
-    spans: list[Span]
-
-
-def teacher_view(
-    trajectory: Trajectory,
-    privileged_text: str,
-    codec: TokenCodec,
-    template: TurnTemplate = CHATML,
-) -> TeacherView:
-    """Return a trajectory with a hint: a system message keyed ``privileged`` after the system one.
-
-    All other segments keep their ids and keys and move by a constant, which is what alignment
-    relies on.
-
-    Raises:
-        TokenizerMismatchError: ``codec`` did not make the trajectory's ids.
-        TrajectoryError: The trajectory has no ``sys`` segment or has a hint already, or the hint
-            contains a control text.
-    """
-    if codec.digest != trajectory.tokenizer_digest:
-        raise TokenizerMismatchError(
-            f"{trajectory.trajectory_id} was made by another tokenizer",
-            "Use the tokenizer of the rollouts.",
-        )
-    keys = [span.segment_key for span in trajectory.spans]
-    if "sys" not in keys or "privileged" in keys:
-        raise TrajectoryError(
-            f"{trajectory.trajectory_id} has segments {keys}",
-            "A hint follows a segment 'sys', once.",
-        )
-    split = keys.index("sys") + 1
-    cut = trajectory.spans[split - 1].end
-    text = template.message("system", privileged_text)
-    hint = codec.encode(text)
-    shift = len(hint)
-    added = Span(
-        span_type=SpanType.SYSTEM,
-        start=cut,
-        end=cut + shift,
-        segment_key="privileged",
-        text=text,
-    )
-    moved = [
-        span.model_copy(update={"start": span.start + shift, "end": span.end + shift})
-        for span in trajectory.spans[split:]
-    ]
-    token_ids = [*trajectory.token_ids[:cut], *hint, *trajectory.token_ids[cut:]]
-    return TeacherView(token_ids, [*trajectory.spans[:split], added, *moved])

@@ -1,10 +1,13 @@
 """Episodes written by hand and toy models to read them, for scoring and training."""
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
+from transformers.utils.chat_template_utils import render_jinja_template
 
+from core.models.chat_template import TokenizerTemplate
 from core.models.toy import ToyBackend, ToyConfig
 from core.models.toy_tokenizer import ToyTokenizer
 from core.recipe import steps
@@ -26,6 +29,7 @@ SIZE = ToyConfig(
     hidden_size=16, num_layers=1, num_heads=2, intermediate_size=32, max_position_embeddings=96
 )
 CODEC = ToyTokenizer()
+TEMPLATES = Path(__file__).with_name("chat_templates")
 KEYS = {"assistant_text": "gen:{}:text", "tool_result": "obs:{}"}
 MODEL = ("assistant_text", "assistant_tool_call", "assistant_final")
 
@@ -51,6 +55,41 @@ def _log_probs(backend, episode):
     hidden_BTH = backend.hidden_states(ids_BT, torch.tensor([ids_BT.shape[1]]))
     log_probs_TV = backend.project(hidden_BTH[0]).log_softmax(-1)
     return [float(log_probs_TV[j - 1, ids_BT[0, j]]) for j in episode.target_positions()]
+
+
+class TemplatedToy(ToyTokenizer):
+    """The toy tokenizer as if it had come with a chat template."""
+
+    control_texts = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+
+    def __init__(self, name, eos_ids=(2,)):
+        super().__init__()
+        source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8").removesuffix("\n")
+        self.chat_template = TokenizerTemplate(Rendering(source))
+        self.eos_ids = eos_ids
+
+
+class Rendering:
+    """What our code asks of a tokenizer of transformers, without one."""
+
+    def __init__(self, source):
+        self.chat_template = source
+
+    def get_chat_template(self, *, tools):
+        return self.chat_template
+
+    def apply_chat_template(self, messages, *, tools, chat_template, tokenize, **flags):
+        assert not tokenize
+        texts, _ = render_jinja_template(
+            conversations=[messages], tools=tools, chat_template=chat_template, **flags
+        )
+        return texts[0]
+
+
+@pytest.fixture(scope="session")
+def templated():
+    """Return f(name): a toy codec with a chat template of tests/core/chat_templates."""
+    return TemplatedToy
 
 
 @pytest.fixture(scope="session")

@@ -152,6 +152,16 @@ def toy_backend_is_plain(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
                 )
 
 
+def toy_has_no_template(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """The toy tokenizer brings no chat template."""
+    if recipe.models.backend == "toy" and recipe.rollout.template != "chatml":
+        yield problem(
+            "rollout.template",
+            "the toy tokenizer (models.backend: toy) has no chat template",
+            "Use chatml or set models.backend: hf.",
+        )
+
+
 def episodes_fit_the_toy(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """An episode that outgrows the decoder could not be finished."""
     if recipe.models.backend != "toy":

@@ -1,8 +1,13 @@
 """Section ``rollout``: limits of an episode, and how tokens are drawn."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from core.recipe.schema.section import Section
+
+OwnTemplate = Literal["tokenizer", "tokenizer_branching"]
+"""Uses of the chat template that came with a tokenizer."""
 
 
 class Rollout(Section):
@@ -24,3 +29,12 @@ class Rollout(Section):
     """Unreadable turns after which the episode ends."""
     max_repeated_calls: int = Field(default=2, ge=1, le=32)
     """Times that one identical tool call is executed."""
+    template: Literal["chatml"] | OwnTemplate = "chatml"
+    """Frames of the messages: `chatml`, or the chat template that came with the student's
+    tokenizer. Where that changes what the model has already read or written, `tokenizer` refuses
+    and `tokenizer_branching` goes on in a trajectory of its own."""
+
+    @property
+    def own_template(self) -> OwnTemplate | None:
+        """The tokenizer's template, if it is used; None is ChatML."""
+        return None if self.template == "chatml" else self.template

@@ -109,6 +109,25 @@ def test_no_episodes_give_no_rates():
     assert stats.turns_mean is None
 
 
+def test_an_episode_in_branches_counts_once_and_all_its_tokens():
+    place = {"parent_id": "a", "branches": 2}
+    last = episode("a", solved=True, parsed_tool_calls=1, emitted_tool_calls=2)
+    early = episode("a:b0", solved=True, sampled=4)
+    rows = [
+        early.model_copy(update={**place, "branch_index": 0}),
+        last.model_copy(update={**place, "branch_index": 1}),
+        episode("c", solved=False),
+    ]
+    stats = summarise(rows)
+    assert (stats.rollouts, stats.solved, stats.generated_tokens) == (2, 1, 10)
+    assert stats.success_by_difficulty["easy"]["rollouts"] == 2
+    assert stats.parse_valid_tool_call_rate == 0.5
+    assert [(row["task_id"], row["generated_tokens"]) for row in outcomes(rows)] == [
+        ("task-a", 7),
+        ("task-c", 3),
+    ]
+
+
 def test_outcomes_pair_by_task():
     rows = outcomes([episode("a", solved=True), episode("b", solved=False)])
     assert [row["task_id"] for row in rows] == ["task-a", "task-b"]

@@ -21,6 +21,7 @@ TOP_K = (
     TOKEN_MEAN,
 )
 NF4 = (*HF, "models.student.quantization=nf4", "models.teacher.quantization=nf4")
+HF_HINT = (*HF, "models.teacher.mode=privileged_context")
 EVALUATION = {"evaluation"}
 SPLITS = {"splits", "held_out"}
 ROLLOUT = {"rollout", "evaluation"}
@@ -85,6 +86,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "rollout.top_k": ((), "5", {"rollout"}),
     "rollout.max_parse_errors": ((), "3", ROLLOUT),
     "rollout.max_repeated_calls": ((), "3", ROLLOUT),
+    "rollout.template": (HF_HINT, "tokenizer", {"traces", "score", *ROLLOUT}),
     "selection.selector": (COLD, "hybrid", {"cold_start", "score"}),
     "selection.ratio": ((*COLD, "selection.selector=hybrid"), "0.5", {"cold_start", "score"}),
     "selection.max_positions_per_trajectory": (COLD, "5", {"cold_start", "score"}),

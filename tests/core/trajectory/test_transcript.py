@@ -10,10 +10,10 @@ from core.environments.protocol import (
     render_tool_call,
     render_tool_result,
 )
-from core.errors import TokenizerMismatchError, TrajectoryError
+from core.errors import TrajectoryError
 from core.models.toy_tokenizer import ToyTokenizer
 from core.trajectory.template import TurnTemplate
-from core.trajectory.transcript import Transcript, prefix_length, teacher_view, turn_text
+from core.trajectory.transcript import Transcript, prefix_length, turn_text
 
 CODEC = ToyTokenizer()
 EOS = CODEC.eos_ids[0]
@@ -159,39 +159,6 @@ def test_log_probabilities_and_kept_mass_line_up_with_the_sampled_tokens():
     assert sampled == call + final
 
 
-def test_a_hint_is_one_more_system_segment_and_a_constant_shift():
-    trajectory = episode(prose="So: ").build(**FACTS)
-    token_ids, spans = teacher_view(trajectory, "The answer is 4.", CODEC)
-    shift = len(CODEC.encode("<|im_start|>system\nThe answer is 4.<|im_end|>\n"))
-    assert len(token_ids) == len(trajectory.token_ids) + shift
-    assert [span.segment_key for span in spans][:3] == ["sys", "privileged", "user"]
-    by_key = {span.segment_key: span for span in spans}
-    for span in trajectory.spans:
-        twin = by_key[span.segment_key]
-        assert twin.start - span.start == (0 if span.segment_key == "sys" else shift)
-        assert token_ids[twin.start : twin.end] == trajectory.token_ids[span.start : span.end]
-
-
-def test_a_teacher_that_acts_itself_reads_the_same_prompt_as_one_that_scores():
-    acting = Transcript(CODEC)
-    prompt = acting.start("You compute.", "Compute 7 - 3.", privileged="The answer is 4.")
-    scoring = teacher_view(episode().build(**FACTS), "The answer is 4.", CODEC)
-    assert scoring.token_ids[: len(prompt)] == prompt
-
-
-def test_student_and_teacher_are_asked_with_the_same_words():
-    """C24: a teacher that thinks where the student may not differs at every first token."""
-    trajectory = episode().build(**FACTS)
-    view = teacher_view(trajectory, "The answer is 4.", CODEC)
-    starts = zip(trajectory.spans, [s for s in view.spans if s.segment_key != "privileged"],
-                 strict=True)  # fmt: skip
-    asked = [(own, theirs) for own, theirs in starts if own.is_model]
-    assert len(asked) == 2
-    for own, theirs in asked:
-        before = trajectory.token_ids[own.start - 8 : own.start]
-        assert view.token_ids[theirs.start - 8 : theirs.start] == before
-
-
 def test_what_the_template_writes_for_the_student_is_context():
     """C23: an empty thought that the template opens and closes was sampled by nobody."""
     thought = "\n<think></think>\n"
@@ -280,16 +247,3 @@ def test_a_list_of_another_length_is_refused(name):
 def test_a_prompt_that_poses_as_a_frame_is_refused(texts):
     with pytest.raises(TrajectoryError, match="control text"):
         Transcript(CODEC).start(*texts)
-
-
-def test_a_view_needs_the_tokenizer_of_the_rollout():
-    with pytest.raises(TokenizerMismatchError, match="another tokenizer"):
-        teacher_view(episode().build(**FACTS), "hint", Letters())
-
-
-def test_a_trajectory_takes_one_hint_after_its_system_prompt():
-    transcript = Transcript(CODEC)
-    transcript.start("s", "u", privileged="p")
-    say(transcript, render_final("4"))
-    with pytest.raises(TrajectoryError, match="privileged"):
-        teacher_view(transcript.build(**FACTS), "hint", CODEC)

@@ -123,6 +123,13 @@ def test_episode_longer_than_the_toy_can_read(judged):
     assert judged(rule, given, "rollout.max_total_tokens=512") == []
 
 
+def test_the_toy_tokenizer_brings_no_template(judged):
+    rule, given = models.toy_has_no_template, "rollout.template=tokenizer"
+    assert keys(judged(rule, given)) == ["rollout.template"]
+    assert judged(rule, given, "models.backend=hf") == []
+    assert judged(rule) == []
+
+
 def test_refusal_through_the_loader_names_the_keys(refused):
     error = refused("models.student.toy.num_heads=5")
     assert error.message.startswith("minimal.yaml:2: models.student.toy.hidden_size: 64 is not")
