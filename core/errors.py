@@ -56,6 +56,10 @@ class PromptFileError(InputError):
     """A file of prompts, or a row of it, cannot be used."""
 
 
+class QualificationError(InputError):
+    """A teacher does not show what it must before it may teach."""
+
+
 class TrajectoryError(InputError):
     """A trajectory row disagrees with itself or with its schema."""
 

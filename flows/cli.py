@@ -133,6 +133,21 @@ def sample(
         print(answer, flush=True)
 
 
+@app.command("export-adapter")
+def export_adapter(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="e.g. runs/smollm2-seed1")],
+    out: Annotated[Path, typer.Option("--out", help="Directory to make.")],
+) -> None:
+    """Write the adapter of a run's student as a directory that PEFT loads, and compare logits."""
+    from flows.adapters import export
+
+    done = export(directory, out)
+    print(
+        f"{done.path}: {done.parameters} parameters in {done.tensors} tensors; PEFT's logits "
+        f"differ from the run's by at most {done.largest_difference:.2g}"
+    )
+
+
 @app.command()
 def recipes() -> None:
     """List the recipes at hand."""

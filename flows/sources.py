@@ -5,18 +5,22 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.environments.plugins import open_environment
+from core.errors import ModelSourceError
+from core.evaluation.qualification import check_evidence
+from core.models.adapter_directory import AdapterDirectory
 from core.models.building import DIGEST_PREFIX
-from core.models.identity import ResolvedModel, resolve
+from core.models.identity import ResolvedModel, resolve, resolve_adapter
 from core.prompts.places import DIGEST_PREFIX as FILE_PREFIX
 from core.prompts.places import locate_file
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.recipe.schema.models import Model
+from core.recipe.schema.adapters import AdapterSource, TeacherAdapter
+from core.recipe.schema.models import Student, Teacher
 from core.recipe.sources import environment_spec, prompt_source
 from core.selection.plugins import open_selector
 from core.teacher.plugins import find_teacher
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", Student, Teacher)
 
 
 def open_plugins(recipe: Recipe, runtime: Runtime) -> None:
@@ -83,7 +87,9 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
     A recipe that is located already, or that uses no pretrained weights, comes back as it is.
 
     Raises:
-        ModelSourceError: A model cannot be found or is not whole.
+        ModelSourceError: A model or adapter cannot be found, is not whole, or they do not belong
+            together.
+        QualificationError: The teacher's adapter does not show what the recipe demands.
     """
     if recipe.models.backend == "toy":
         return recipe, runtime
@@ -91,6 +97,8 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
     framed = recipe.rollout.own_template is not None
     student = _located(recipe.models.student, runtime, places, framed=framed)
     teacher = _located(recipe.models.teacher, runtime, places, framed=framed)
+    student = _adapted("student", recipe.models.student, student, runtime, places)
+    teacher = _adapted("teacher", recipe.models.teacher, teacher, runtime, places)
     models = recipe.models.model_copy(update={"student": student, "teacher": teacher})
     return (
         recipe.model_copy(update={"models": models}),
@@ -130,3 +138,52 @@ def _with_template(found: ResolvedModel) -> str:
         return found.digest
     content = hashlib.sha256(template.read_bytes()).hexdigest()
     return hashlib.sha256(f"{found.digest} {content}".encode()).hexdigest()
+
+
+def _adapted(role: str, asked: M, located: M, runtime: Runtime, places: dict[str, Path]) -> M:
+    """Return a located model with its adapter located too, after both were held together."""
+    adapter = asked.adapter
+    if adapter is None or adapter.path.startswith(DIGEST_PREFIX):
+        return located
+    found = resolve_adapter(adapter.path, revision=adapter.revision, offline=runtime.offline)
+    # The base is its files alone: a chat template beside them changes no weight.
+    stamps = runtime.store.parent / "model-stamps"
+    base = resolve(asked.model_id, revision=asked.revision, offline=runtime.offline, stamps=stamps)
+    _check_base(f"models.{role}.adapter", adapter, found, base.digest)
+    if isinstance(adapter, TeacherAdapter):
+        check_evidence(adapter, found)
+    places[found.digest] = found.path
+    placed = adapter.model_copy(
+        update={"path": f"{DIGEST_PREFIX}{found.digest}", "source": "local", "revision": None}
+    )
+    return located.model_copy(update={"adapter": placed})
+
+
+def _check_base(
+    key: str, adapter: AdapterSource | TeacherAdapter, found: AdapterDirectory, base: str
+) -> None:
+    """Refuse an adapter of another base or tokenizer, as far as its manifest can tell.
+
+    Raises:
+        ModelSourceError: They do not belong together.
+    """
+    manifest = found.manifest
+    if manifest is None:
+        return
+    if manifest.base_digest != base:
+        raise ModelSourceError(
+            f"{key}.path = {adapter.path} was trained on a base with digest "
+            f"{manifest.base_digest[:16]}…, and the model here has {base[:16]}…",
+            "Use the base that it was trained on.",
+        )
+    asked = adapter.base_model_revision
+    if asked not in (None, manifest.base_revision, manifest.base_digest):
+        raise ModelSourceError(
+            f"{key}.base_model_revision = {asked} is not the base of {adapter.path}",
+            f"Its manifest says {manifest.base_revision or manifest.base_digest}.",
+        )
+    if adapter.tokenizer_fingerprint not in (None, manifest.tokenizer_digest):
+        raise ModelSourceError(
+            f"{key}.tokenizer_fingerprint is not that of {adapter.path}",
+            f"Its manifest says {manifest.tokenizer_digest}.",
+        )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import BackendError, ModelSourceError
+from core.errors import BackendError, ModelSourceError, TokenizerMismatchError
+from core.models.adapter_directory import AdapterDirectory, open_adapter
 from core.models.toy_tokenizer import ToyTokenizer
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import Lora
@@ -117,13 +118,17 @@ def build_model(
     Raises:
         ModelSourceError: Its files are missing or unusable.
         BackendError: Device, dtype or adapter do not fit.
+        TokenizerMismatchError: The adapter was trained with another tokenizer.
     """
     if spec.backend == "toy":
         return _build_toy(spec, placement, seed)
     from core.models.hf import HFBackend
 
     assert spec.model_id is not None, "a Hugging Face model has an id"
-    return HFBackend(
+    adapter = open_adapter(placement.directory(spec.adapter)) if spec.adapter else None
+    if adapter is not None:
+        _check_settings(adapter, lora)
+    backend = HFBackend(
         placement.directory(spec.model_id),
         tokenizer_path=placement.directory(spec.tokenizer.tokenizer_id or spec.model_id),
         dtype=spec.dtype,
@@ -131,9 +136,42 @@ def build_model(
         quantization=spec.quantization or "none",
         prepare_kbit_training=bool(spec.prepare_kbit_training),
         device=placement.device,
-        lora=lora,
+        lora=adapter.lora if adapter is not None else lora,
         seed=seed,
+        adapter=adapter.path if adapter is not None else None,
     )
+    if adapter is not None:
+        _check_tokenizer(adapter, backend.tokenizer)
+    if lora is None:
+        backend.freeze()
+    return backend
+
+
+def _check_settings(adapter: AdapterDirectory, lora: Lora | None) -> None:
+    """Refuse to go on training an adapter under other settings than its own."""
+    if lora is None:
+        return
+    for name in ("enabled", "r", "alpha", "bias"):
+        asked, own = getattr(lora, name), getattr(adapter.lora, name)
+        if asked != own:
+            raise BackendError(
+                f"models.student.lora.{name} is {asked}, but the adapter in {adapter.path} has "
+                f"{own}",
+                f"Set models.student.lora.{name}: {own}.",
+            )
+    if set(lora.target_modules) != set(adapter.lora.target_modules):
+        raise BackendError(
+            f"models.student.lora.target_modules are not those of the adapter in {adapter.path}",
+            f"Set models.student.lora.target_modules: {list(adapter.lora.target_modules)}.",
+        )
+
+
+def _check_tokenizer(adapter: AdapterDirectory, tokenizer: TokenCodec) -> None:
+    if adapter.manifest is not None and adapter.manifest.tokenizer_digest != tokenizer.digest:
+        raise TokenizerMismatchError(
+            f"the adapter in {adapter.path} was trained with another tokenizer",
+            "Use the base model and the tokenizer that it was trained on.",
+        )
 
 
 def _build_toy(spec: ModelSpec, placement: Placement, seed: int) -> "Backend":

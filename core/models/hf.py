@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import BackendError, ModelSourceError
+from core.models.adapter_weights import load_adapter_tensors
 from core.models.adapters import make_trainable, plain_name
 from core.models.attention import ROWWISE
 from core.models.backend import KVCache
@@ -54,6 +55,7 @@ class HFBackend:
         lora: None freezes every weight (a teacher); an enabled adapter is trained alone; a
             disabled one trains every weight.
         seed: Seed of the adapter's initial values.
+        adapter: Directory of an adapter to start from, whose settings are ``lora``.
 
     Raises:
         ModelSourceError: The directory is not a whole model of a family that runs here.
@@ -77,6 +79,7 @@ class HFBackend:
         device: str | torch.device = "cpu",
         lora: Lora | None = None,
         seed: int = 0,
+        adapter: Path | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.dtype = resolve_dtype(dtype, self.device)
@@ -106,6 +109,8 @@ class HFBackend:
         self._check_head(path)
         if self._quantised and self.trainable():
             self._check_fresh_gradients(seed)
+        if adapter is not None:
+            self.load_trainable(load_adapter_tensors(adapter))
 
     def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Run the trunk over right-padded rows: causal attention alone hides the padding."""

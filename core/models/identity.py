@@ -9,6 +9,7 @@ from pathlib import Path
 
 from core.artifacts.file_stamps import file_digests
 from core.errors import MissingDependencyError, ModelSourceError
+from core.models.adapter_directory import CONTENT, MANIFEST, AdapterDirectory, open_adapter
 from core.models.source import inspect_source
 
 CONTENT_FILES = (
@@ -58,10 +59,30 @@ def resolve(
         ModelSourceError: Nothing usable is there.
         MissingDependencyError: A Hub id was given and no client is installed.
     """
-    path = Path(model_id).expanduser()
-    if not path.is_dir():
-        path = _from_hub(model_id, revision, offline=offline)
+    path = _found(model_id, revision, [*CONTENT_FILES, "*.safetensors"], offline=offline)
     return ResolvedModel(path.resolve(), model_digest(path, stamps))
+
+
+def resolve_adapter(
+    path: str, *, revision: str | None = None, offline: bool = False
+) -> AdapterDirectory:
+    """Find an adapter and check its files.
+
+    Args:
+        path: A directory, or a Hub id ``owner/name``.
+        revision: Commit on the Hub; meaningless for a directory.
+        offline: Look in the local Hub cache only.
+
+    Raises:
+        ModelSourceError: Nothing usable is there.
+        MissingDependencyError: A Hub id was given and no client is installed.
+    """
+    return open_adapter(_found(path, revision, [*CONTENT, MANIFEST], offline=offline))
+
+
+def _found(name: str, revision: str | None, patterns: list[str], *, offline: bool) -> Path:
+    path = Path(name).expanduser()
+    return path if path.is_dir() else _from_hub(name, revision, patterns, offline=offline)
 
 
 def model_digest(path: Path, stamps: Path | None = None) -> str:
@@ -82,7 +103,7 @@ def model_digest(path: Path, stamps: Path | None = None) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _from_hub(model_id: str, revision: str | None, *, offline: bool) -> Path:
+def _from_hub(model_id: str, revision: str | None, patterns: list[str], *, offline: bool) -> Path:
     """Return the local snapshot of a Hub id, downloading it unless offline."""
     if model_id.count("/") != 1 or model_id.startswith((".", "/", "~")):
         raise ModelSourceError(
@@ -97,7 +118,6 @@ def _from_hub(model_id: str, revision: str | None, *, offline: bool) -> Path:
             f"{model_id} is not a directory, and no Hub client is installed",
             "Run `pip install 'opdflow[train]'`, or give a local model directory.",
         ) from error
-    patterns = [*CONTENT_FILES, "*.safetensors"]
     try:
         snapshot = snapshot_download(
             model_id, revision=revision, local_files_only=offline, allow_patterns=patterns

@@ -3,7 +3,7 @@
 from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schema.adapters import Lora
-from core.recipe.schema.models import Model
+from core.recipe.schema.models import Model, Student, Teacher
 from core.recipe.specs import (
     LoraSpec,
     ModelSpec,
@@ -32,7 +32,7 @@ def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
     )
 
 
-def model_spec(recipe: Recipe, model: Model) -> ModelSpec:
+def model_spec(recipe: Recipe, model: Student | Teacher) -> ModelSpec:
     """Return the weights and arithmetic of one model."""
     toy = recipe.models.backend == "toy"
     storage = None if model.quantization == "none" else model.quantization
@@ -46,6 +46,7 @@ def model_spec(recipe: Recipe, model: Model) -> ModelSpec:
         tokenizer=tokenizer_spec(recipe, model),
         quantization=storage,
         prepare_kbit_training=model.prepare_kbit_training if storage else None,
+        adapter=model.adapter.path if model.adapter is not None else None,
     )
 
 

@@ -130,6 +130,8 @@ class ModelSpec(Spec):
     """Storage of the frozen weights; null is as they are."""
     prepare_kbit_training: bool | None = None
     """Whether what isn't quantised becomes float32; null where nothing is quantised."""
+    adapter: str | None = None
+    """Digest or directory of an adapter: a teacher's, or what a student starts from."""
 
 
 class ToyFitSpec(Spec):

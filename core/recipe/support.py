@@ -26,7 +26,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
     Unbuilt("run.mode", ("offline_kd",), "Use opd or sft."),
     Unbuilt("models.runtime", ("shared_backbone",), "Use dual_model."),
     Unbuilt("models.reference"),
-    *(Unbuilt(f"{model}.adapter") for model in MODELS),
     *(Unbuilt(f"{model}.trust_remote_code", (True,), "Use false.") for model in MODELS),
     *(Unbuilt(f"{model}.tokenizer_id") for model in MODELS),
     *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
