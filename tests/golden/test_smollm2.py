@@ -10,6 +10,11 @@ import torch
 from core.artifacts.store import Store
 from core.models.hf import PHYSICAL_ROWS, HFBackend
 from core.recipe.loading import load
+from core.recipe.schema.adapters import Lora
+from core.recipe.training_specs import OptimizerSpec
+from core.report.view import assemble_view
+from core.training.optimizer import NO_MOMENTS, Optimizer
+from flows.adapters import export
 from flows.graph import run_graph
 from flows.sources import locate_models
 
@@ -57,11 +62,14 @@ def finished(tmp_path_factory):
     def call(step, spec, *, name, **parents):
         return step.prepare(spec, runtime=runtime, name=name, **parents).run()
 
-    return run_graph(recipe, call), Store(runtime.store), recipe
+    run, store = run_graph(recipe, call), Store(runtime.store)
+    runtime = runtime.model_copy(update={"runs": root / "runs"})
+    directory = assemble_view(store, run.parts, run.student, run.report, recipe, runtime)
+    return run, store, recipe, directory
 
 
 def test_two_cycles_move_the_adapter_and_nothing_else(finished):
-    run, store, _ = finished
+    run, store, _, _ = finished
     first, last = run.parts["student_0000"], run.parts["student_0001"]
     assert store.record(first).metrics["optimizer_steps"] == 1
     assert store.record(last).metrics["grad_norm"] > 0
@@ -72,15 +80,49 @@ def test_two_cycles_move_the_adapter_and_nothing_else(finished):
 
 
 def test_the_report_of_a_real_model_is_written(finished):
-    run, store, _ = finished
+    run, store, _, _ = finished
     page = (store.path(run.report) / "report.html").read_text()
     assert "after OPD" in page
 
 
 def test_a_model_is_known_by_its_bytes(finished):
-    _, _, recipe = finished
+    _, _, recipe, _ = finished
     assert recipe.models.student.model_id.startswith("sha256:")
     assert recipe.models.student.model_id == recipe.models.teacher.model_id
+
+
+def test_the_adapter_of_a_run_is_exported_with_equal_logits(finished, tmp_path):
+    *_, directory = finished
+    done = export(directory, tmp_path / "adapter")
+    assert done.largest_difference < 1e-3
+    assert done.tensors == 420
+
+
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_a_quantised_student_learns_with_eight_bit_moments(kind):
+    """Loading it compares 420 gradients with those of its dequantised twin."""
+    backend = HFBackend(MODEL, quantization=kind, lora=Lora(r=8, alpha=16), seed=1)
+    frozen, before = backend.frozen_digest(), {n: p.clone() for n, p in backend.trainable().items()}
+    spec = OptimizerSpec(
+        name="adamw8bit", weight_decay=0.0, betas=(0.9, 0.95), eps=1e-8, max_grad_norm=1.0
+    )
+    optimizer = Optimizer(backend.trainable(), spec, NO_MOMENTS)
+    prompt = torch.tensor([backend.tokenizer.encode("The capital of France is Paris.")])
+    losses = []
+    for _ in range(3):
+        hidden_TH = backend.hidden_states(prompt, torch.tensor([prompt.shape[1]]))[0, :-1]
+        loss = torch.nn.functional.cross_entropy(backend.project(hidden_TH), prompt[0, 1:])
+        loss.backward()
+        losses.append(float(loss.detach()))
+        optimizer.step(1e-3)
+    assert losses[2] < losses[1] < losses[0]
+    assert backend.frozen_digest(recheck=True) == frozen
+    assert any(not torch.equal(p, before[name]) for name, p in backend.trainable().items())
+    kinds = {t.dtype for t in optimizer.moments().tensors["state1"].values()}
+    assert torch.uint8 in kinds
+    check = backend.gradient_check()
+    assert check is not None
+    assert check.cosine > 0.9999
 
 
 def test_smollm2_decodes_as_transformers_does():

@@ -22,6 +22,13 @@ TOP_K = (
 )
 NF4 = (*HF, "models.student.quantization=nf4", "models.teacher.quantization=nf4")
 HF_HINT = (*HF, "models.teacher.mode=privileged_context")
+STUDENT_ADAPTER = (
+    *HF,
+    "models.student.adapter.path=a",
+    "models.student.adapter.base_model_revision=b",
+    "models.student.adapter.tokenizer_fingerprint=c",
+)
+TEACHER_ADAPTER = (*HF, "models.teacher.adapter.path=a")
 EVALUATION = {"evaluation"}
 SPLITS = {"splits", "held_out"}
 ROLLOUT = {"rollout", "evaluation"}
@@ -56,6 +63,8 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.teacher.dtype": (HF, "bfloat16", {"teacher"}),
     "models.teacher.quantization": (HF, "nf4", {"teacher"}),
     "models.teacher.prepare_kbit_training": (NF4, "false", {"teacher"}),
+    "models.student.adapter.path": (STUDENT_ADAPTER, "x", {"student"}),
+    "models.teacher.adapter.path": (TEACHER_ADAPTER, "x", {"teacher"}),
     "models.teacher.attn_implementation": (HF, "eager", {"teacher"}),
     "models.teacher.toy.hidden_size": ((), "32", {"teacher"}),
     "models.teacher.toy.num_layers": ((), "3", {"teacher"}),
@@ -148,7 +157,22 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "report.max_tokens_per_trajectory": ((), "6", set()),
 }
 
+ADAPTER_FACTS = (
+    *(
+        f"models.{role}.adapter.{name}"
+        for role in ("student", "teacher")
+        for name in ("source", "revision", "base_model_revision", "tokenizer_fingerprint")
+    ),
+    "models.teacher.adapter.require_policy_evaluation",
+    *(
+        f"models.teacher.adapter.minimum_{name}_rate"
+        for name in ("strict_success", "recovery_after_error", "parse_valid_tool_call")
+    ),
+    "models.teacher.adapter.minimum_tool_execution_success_rate",
+)
+
 IN_NO_SPEC = {
+    **dict.fromkeys(ADAPTER_FACTS, "decides whether an adapter is accepted, which is a digest"),
     "schema_version": "a version of the keys",
     "run.deterministic": "deterministic kernels are always asked for",
     "environment.name": "one environment is built",
