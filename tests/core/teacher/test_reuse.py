@@ -12,7 +12,7 @@ from core.teacher.independence import Finding
 from core.teacher.reuse import Tally
 from core.teacher.scorer import score
 from core.teacher.target_cache import TargetCache
-from core.trajectory.transcript import teacher_view
+from core.trajectory.view import teacher_view
 
 PROMPT = [("system", 3), ("user", 4)]
 MODES = ("bucketed_topk_tail", "exact_full_vocab", "verl_pg_k1", "union_topk")

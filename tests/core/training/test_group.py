@@ -16,7 +16,7 @@ from core.training.group import accumulate
 from core.training.memory import ChunkSize
 from core.training.update import group_targets, objective_of, paired_examples
 from core.trajectory.masks import model_mask
-from core.trajectory.transcript import teacher_view
+from core.trajectory.view import teacher_view
 
 PROMPT = [("system", 3), ("user", 4)]
 TWO_TURNS = [*PROMPT, ("assistant_tool_call", 2), ("tool_result", 3), ("assistant_final", 2)]
