@@ -19,6 +19,10 @@ from core.trajectory.tokens import TokenCodec
 if TYPE_CHECKING:
     from core.models.quantization import GradientCheck
 
+PADDING_POSITIONS = 64
+"""Positions past the longest sequence that a backend with rotary positions accepts in a step: what
+pads a block of context may lie there, and nothing attends to it."""
+
 
 @dataclass
 class KVCache:
@@ -82,6 +86,11 @@ class Backend(Protocol):
     @property
     def max_positions(self) -> int:
         """Longest sequence."""
+        ...
+
+    @property
+    def step_positions(self) -> int:
+        """Positions that ``step`` may be given: ``max_positions`` and room for padding."""
         ...
 
     @property

@@ -17,7 +17,7 @@ from core.errors import BackendError, ModelSourceError
 from core.models.adapter_weights import load_adapter_tensors
 from core.models.adapters import make_trainable, plain_name
 from core.models.attention import ROWWISE
-from core.models.backend import KVCache
+from core.models.backend import PADDING_POSITIONS, KVCache
 from core.models.loading import load_decoder, resolve_dtype
 from core.models.quantization import (
     GradientCheck,
@@ -106,6 +106,7 @@ class HFBackend:
         self.vocab_size = self.tokenizer.vocab_size
         self.hidden_size = model.config.hidden_size
         self.max_positions = model.config.max_position_embeddings
+        self.step_positions = self.max_positions + PADDING_POSITIONS
         self._check_head(path)
         if self._quantised and self.trainable():
             self._check_fresh_gradients(seed)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from core.errors import BackendError
-from core.models.backend import KVCache
+from core.models.backend import PADDING_POSITIONS, KVCache
 from core.seeding import derive_seed
 from core.trajectory.tokens import TokenCodec
 
@@ -75,12 +75,13 @@ class ToyBackend:
         self.vocab_size = tokenizer.vocab_size
         self.hidden_size = config.hidden_size
         self.max_positions = config.max_position_embeddings
+        self.step_positions = self.max_positions + PADDING_POSITIONS
         self.head_width = config.hidden_size // config.num_heads
         self.parameters = {
             name: nn.Parameter(tensor.to(device=self.device, dtype=dtype))
             for name, tensor in sorted(initial_weights(config, seed, self.vocab_size).items())
         }
-        self._rotation_PD = rotations(self.max_positions, self.head_width, dtype).to(self.device)
+        self._rotation_PD = rotations(self.step_positions, self.head_width, dtype).to(self.device)
 
     def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Run the trunk over right-padded rows: causal attention alone hides the padding.

@@ -8,7 +8,6 @@ and nothing sampled is re-tokenised.
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import isfinite
 
 import torch
@@ -22,43 +21,11 @@ from core.rollout.rows import Rows
 from core.rollout.sampler import Draw, sample
 from core.rollout.shape import EngineShape
 from core.rollout.stops import StopReason, StopScanner
+from core.rollout.turns import GeneratedTurn, RowState
 
 PATIENCE = 24
 """Decode steps, summed over the waiting rows of a group, before the group is prefilled although
 others still sample: less idling than one prefill step costs, more than one row is worth."""
-
-
-@dataclass(frozen=True)
-class GeneratedTurn:
-    """One finished turn.
-
-    Attributes:
-        slot: Row that sampled it.
-        token_ids: All sampled ids, with an end-of-turn token and what follows a stop text.
-        logprobs: Nats, one per token, under the distribution it was drawn from.
-        kept_mass: Probability that truncation kept, one per token; None where nothing is truncated.
-        stop: Why it ended.
-    """
-
-    slot: int
-    token_ids: list[int]
-    logprobs: list[float]
-    kept_mass: list[float] | None
-    stop: StopReason
-
-
-@dataclass
-class _Slot:
-    """Host side of a row that holds an episode."""
-
-    pending: Sequence[int] = ()
-    fed: int = 0
-    cursor: int = 0
-    budget: int = 0
-    stream: int = 0
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    kept_mass: list[float] = field(default_factory=list)
 
 
 class Decoder:
@@ -94,7 +61,8 @@ class Decoder:
             self._rows = Rows(backend, shape, rows, max_new_tokens)
         self._prefixes = Prefixes(backend, shape)
         self._stops = StopScanner(backend.tokenizer, stop_texts)
-        self._slots = [_Slot() for _ in range(rows)]
+        self._states = [RowState() for _ in range(rows)]
+        self._row_of: dict[int, int] = {}
         groups = rows // shape.group
         self._waiting: list[list[int]] = [[] for _ in range(groups)]
         self._sampling: list[list[int]] = [[] for _ in range(groups)]
@@ -107,37 +75,40 @@ class Decoder:
         """Start an episode in a free slot.
 
         Args:
-            slot: The row.
+            slot: The caller's name for the episode, below the number of slots.
             token_ids: The prompt.
             prefix: How many of its first tokens other episodes are likely to share.
             budget: Most tokens of the first turn, at least 1.
             stream: Key of its noise.
         """
         shared = min(prefix, len(token_ids) - 1)
+        row = next(row for row, state in enumerate(self._states) if state.slot is None)
         if shared:
-            self._prefixes.copy_into(self._rows.cache, slot, token_ids[:shared])
-        self._rows.place(slot, shared)
-        self._slots[slot] = _Slot(cursor=shared)
-        self._feed_next(slot, token_ids[shared:], budget, stream)
+            self._prefixes.copy_into(self._rows.cache, row, token_ids[:shared])
+        self._rows.place(row, shared)
+        self._row_of[slot] = row
+        self._states[row] = RowState(slot=slot, cursor=shared)
+        self._feed_next(row, token_ids[shared:], budget, stream)
 
     @torch.inference_mode()
     def resume(self, slot: int, token_ids: Sequence[int], *, budget: int, stream: int) -> None:
         """Go on with an episode after an observation.
 
         Args:
-            slot: The row, whose last turn was returned by ``advance``.
+            slot: Its name; its last turn was returned by ``advance``.
             token_ids: What the model reads next.
             budget: Most tokens of the next turn, at least 1.
             stream: Key of its noise.
         """
-        last_sampled = self._slots[slot].token_ids[-1]
-        self._feed_next(slot, [last_sampled, *token_ids], budget, stream)
+        row = self._row_of[slot]
+        last_sampled = self._states[row].token_ids[-1]
+        self._feed_next(row, [last_sampled, *token_ids], budget, stream)
 
-    def _feed_next(self, slot: int, pending: Sequence[int], budget: int, stream: int) -> None:
-        state = self._slots[slot]
+    def _feed_next(self, row: int, pending: Sequence[int], budget: int, stream: int) -> None:
+        state = self._states[row]
         state.pending, state.fed, state.budget, state.stream = pending, 0, budget, stream
         state.token_ids, state.logprobs, state.kept_mass = [], [], []
-        self._waiting[slot // self._shape.group].append(slot)
+        self._waiting[row // self._shape.group].append(row)
 
     @torch.inference_mode()
     def advance(self, is_due: Callable[[], bool] | None = None) -> list[GeneratedTurn]:
@@ -164,29 +135,29 @@ class Decoder:
     def _start_ready(self) -> None:
         """Let rows sample whose last context token is all that is left to feed."""
         ready = [
-            slot for slots in self._waiting for slot in slots if self._unfed(self._slots[slot]) == 0
+            row for rows in self._waiting for row in rows if self._unfed(self._states[row]) == 0
         ]
         if not ready:
             return
-        states = [self._slots[slot] for slot in ready]
+        states = [self._states[row] for row in ready]
         greedy = self._sampling_spec.is_greedy
         self._rows.start_sampling(
             ready,
             [state.pending[-1] for state in states],
             None if greedy else [state.stream for state in states],
         )
-        for slot in ready:
-            group = slot // self._shape.group
-            self._waiting[group].remove(slot)
-            self._sampling[group].append(slot)
+        for row in ready:
+            group = row // self._shape.group
+            self._waiting[group].remove(row)
+            self._sampling[group].append(row)
 
     @staticmethod
-    def _unfed(state: _Slot) -> int:
+    def _unfed(state: RowState) -> int:
         return len(state.pending) - 1 - state.fed
 
     def _group_to_feed(self) -> int | None:
         """Return the group whose rows feed now, or None if sampling goes first."""
-        waiting = [group for group, slots in enumerate(self._waiting) if slots]
+        waiting = [group for group, rows in enumerate(self._waiting) if rows]
         for group in waiting:
             if not self._sampling[group] or self._idle[group] >= PATIENCE:
                 return group
@@ -197,11 +168,11 @@ class Decoder:
         size, block = self._shape.group, self._shape.block
         first = group * size
         table = [[0] * (block + 1) for _ in range(size)]
-        for slot in self._waiting[group]:
-            state = self._slots[slot]
+        for row in self._waiting[group]:
+            state = self._states[row]
             count = min(block, self._unfed(state))
             piece = state.pending[state.fed : state.fed + count]
-            table[slot - first] = [*piece, *[0] * (block - count), count]
+            table[row - first] = [*piece, *[0] * (block - count), count]
             state.fed += count
             state.cursor += count
         width = self._width(first, first + size, block, self._independence.prefill_widths)
@@ -209,12 +180,13 @@ class Decoder:
         rows = self._rows.window(first, first + size, width)
         self._backend.step(facts[:, :block], self._rows.block_positions(rows), rows.cache)
         rows.cursors_S1.add_(facts[:, block:])
-        unfinished = any(self._unfed(self._slots[slot]) for slot in self._waiting[group])
+        unfinished = any(self._unfed(self._states[row]) for row in self._waiting[group])
         # A group that has begun goes on: its ready rows would otherwise leave the rest behind.
         self._idle[group] = PATIENCE if unfinished else 0
 
     def _decode(self) -> list[GeneratedTurn]:
         """Sample one token in every sampling row."""
+        self._close_ranks()
         first, stop = self._sampling_range()
         width = self._width(first, stop, 1, self._independence.decode_widths)
         rows = self._rows.window(first, stop, width)
@@ -224,16 +196,16 @@ class Decoder:
         draw = sample(logits_SV, self._sampling_spec, uniforms_S)
         rows.token_ids_S1[:, 0] = draw.token_ids_S
         self._rows.count_step()
-        for group, slots in enumerate(self._waiting):
-            self._idle[group] += len(slots)
+        for group, waiting in enumerate(self._waiting):
+            self._idle[group] += len(waiting)
         return self._take(first, _to_host(draw))
 
     def _take(self, first: int, columns: list[list[float]]) -> list[GeneratedTurn]:
         """Append what each sampling row drew, and return the turns that end with it."""
         finished: list[GeneratedTurn] = []
         token_ids, logprobs = columns[:2]
-        for slot in [slot for slots in self._sampling for slot in slots]:
-            state, column = self._slots[slot], slot - first
+        for row in [row for rows in self._sampling for row in rows]:
+            state, column = self._states[row], row - first
             if not isfinite(logprobs[column]):
                 raise NumericsError(
                     f"{self._backend.name} gave logits that are not finite at position "
@@ -248,34 +220,61 @@ class Decoder:
                 state.kept_mass.append(columns[2][column])
             reason = self._stops.reason(state.token_ids, state.budget)
             if reason is not None:
-                finished.append(self._finish(slot, reason))
+                finished.append(self._finish(row, reason))
         return finished
 
-    def _finish(self, slot: int, reason: StopReason) -> GeneratedTurn:
-        self._sampling[slot // self._shape.group].remove(slot)
-        self._rows.stop_sampling(slot)
-        state = self._slots[slot]
+    def _finish(self, row: int, reason: StopReason) -> GeneratedTurn:
+        self._sampling[row // self._shape.group].remove(row)
+        self._rows.stop_sampling(row)
+        state = self._states[row]
         kept_mass = state.kept_mass if self._sampling_spec.is_truncated else None
-        return GeneratedTurn(slot, state.token_ids, state.logprobs, kept_mass, reason)
+        assert state.slot is not None, "a row that samples holds an episode"
+        return GeneratedTurn(state.slot, state.token_ids, state.logprobs, kept_mass, reason)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
         """Forget the episode of a slot; its row then widens no step."""
-        self._slots[slot] = _Slot()
-        self._rows.place(slot, 0)
+        row = self._row_of.pop(slot)
+        self._states[row] = RowState()
+        self._rows.place(row, 0)
+
+    def _close_ranks(self) -> None:
+        """Move episodes out of the last rows once a step of fewer rows can hold them all.
+
+        Which row holds an episode reaches no bit; that is what the check at the start asks.
+        """
+        held = [row for row, state in enumerate(self._states) if state.slot is not None]
+        enough = (count for count in self._independence.row_counts if count >= len(held))
+        stop = min(enough, default=len(self._states))
+        free = [row for row in range(min(stop, len(self._states))) if row not in set(held)]
+        for target, source in zip(free, [row for row in held if row >= stop], strict=False):
+            self._move(source, target)
+
+    def _move(self, source: int, target: int) -> None:
+        state = self._states[source]
+        assert state.slot is not None, "only episodes are moved"
+        self._rows.move(source, target, state.cursor)
+        self._states[target], self._states[source] = state, RowState()
+        self._row_of[state.slot] = target
+        size = self._shape.group
+        for lists in (self._waiting, self._sampling):
+            if source in lists[source // size]:
+                lists[source // size].remove(source)
+                lists[target // size].append(target)
 
     def _sampling_range(self) -> tuple[int, int]:
         """Return the rows of a decode step: fewer than all where that is known to be harmless."""
-        groups = [group for group, slots in enumerate(self._sampling) if slots]
-        size = self._shape.group
-        first, stop = groups[0] * size, (groups[-1] + 1) * size
-        if stop - first in self._independence.row_counts:
-            return first, stop
-        return 0, len(self._slots)
+        live = [row for rows in self._sampling for row in rows]
+        first, span = min(live), max(live) + 1 - min(live)
+        rows = len(self._states)
+        enough = (count for count in self._independence.row_counts if span <= count <= rows)
+        count = min(enough, default=rows)
+        first = min(first, rows - count)
+        return first, first + count
 
     def _width(self, first: int, stop: int, count: int, widths: Sequence[int]) -> int:
         """Return the key slots of a step that adds ``count`` tokens to rows ``[first, stop)``."""
-        needed = max(state.cursor for state in self._slots[first:stop]) + count
+        needed = max(state.cursor for state in self._states[first:stop]) + count
         index = bisect_left(widths, needed)
         return widths[index] if index < len(widths) else self._shape.width
 

@@ -20,9 +20,9 @@ from core.environments.protocol import (
     render_tool_result,
 )
 from core.models.framing import system_text
-from core.rollout.decoder import GeneratedTurn
 from core.rollout.exchange import Exchange, call_ids, say, unread_turn, verification_of
 from core.rollout.limits import EpisodeLimits
+from core.rollout.turns import GeneratedTurn
 from core.rollout.world import World
 from core.trajectory.template import CHATML, Template
 from core.trajectory.tokens import TokenCodec

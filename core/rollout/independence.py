@@ -118,16 +118,16 @@ class _Probe:
         self.generator = torch.Generator().manual_seed(derive_seed("independence"))
         self.cache = backend.new_cache(shape.rows, shape.width)
         self.refill(torch.arange(shape.rows))
-        self.cursors_S = self.spread(shape.width)
+        self.cursors_S = self.spread(shape.width, shape.block)
         self.token_ids_SC = self.tokens(shape.rows, shape.block)
 
-    def spread(self, width: int) -> Tensor:
-        """Return one cursor per row in the first ``width`` slots, the first as far as they go.
+    def spread(self, width: int, count: int) -> Tensor:
+        """Return one cursor per row from which ``count`` tokens fit, the first as far as they go.
 
         A product over many slots is cut into parts, and where depends on their number, so only
         rows that fill a width tell whether the width matters.
         """
-        last = min(width, self.backend.max_positions) - self.shape.block
+        last = min(width, self.backend.step_positions) - count
         return ((last - torch.arange(self.shape.rows) * 7) % (last + 1)).to(self.backend.device)
 
     def tokens(self, rows: int, count: int) -> Tensor:
@@ -169,13 +169,13 @@ class _Probe:
 
     def decodes_alike(self, width: int) -> bool:
         """Decode with ``width`` slots and compare."""
-        self.cursors_S = self.spread(width)
+        self.cursors_S = self.spread(width, 1)
         return torch.equal(self.decode(width=width), self.decode())
 
     def counts_alike(self, width: int, counts: list[int]) -> list[int]:
         """Return those counts whose first and last rows decode to what all rows decode to."""
         rows = self.shape.rows
-        self.cursors_S = self.spread(width)
+        self.cursors_S = self.spread(width, 1)
         expected_SV = self.decode(width=width)
         return [
             count
@@ -188,7 +188,7 @@ class _Probe:
 
     def prefills_alike(self, width: int) -> bool:
         """Prefill the first group with ``width`` slots and compare."""
-        self.cursors_S = self.spread(width)
+        self.cursors_S = self.spread(width, self.shape.block)
         return torch.equal(self.prefill(1, width), self.prefill(1))
 
     def company_is_irrelevant(self, decoded_SV: Tensor, prefilled_SCH: Tensor) -> bool:

@@ -2,9 +2,9 @@
 
 from core.environments.base import Environment, OracleAction, OracleFinal, Task
 from core.environments.protocol import render_tool_call
-from core.rollout.decoder import GeneratedTurn
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits
+from core.rollout.turns import GeneratedTurn
 from core.trajectory.template import CHATML, Template
 from core.trajectory.tokens import TokenCodec
 from core.trajectory.trajectory import TerminationReason, Trajectory

@@ -80,6 +80,15 @@ class Rows:
         """Say that a row holds ``cursor`` tokens."""
         self.counters_2S[0, row] = cursor
 
+    def move(self, source: int, target: int, length: int) -> None:
+        """Put all that is known of a row, and the first ``length`` slots, into another row."""
+        self.cache.copy_row(self.cache, source, target, length)
+        for tensor in (self.token_ids_S1, self.sampling_S, self.uniforms_SM):
+            tensor[target] = tensor[source]
+        self.counters_2S[:, target] = self.counters_2S[:, source]
+        self.sampling_S[source] = 0
+        self.counters_2S[:, source] = 0
+
     def start_sampling(
         self, rows: Sequence[int], token_ids: Sequence[int], keys: Sequence[int] | None
     ) -> None:

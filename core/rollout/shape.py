@@ -7,11 +7,12 @@ from core.errors import InputError
 from core.models.backend import Backend
 from core.rollout.limits import EpisodeLimits
 
-BLOCK_TOKENS = {"cpu": 16}
-"""Tokens per row of one prefill step on the CPU; padding and waiting grow with it."""
+CPU_BLOCK_TOKENS = 32
+"""Tokens of one prefill step on the CPU, where a row is prefilled alone: a step costs what its
+tokens cost, observations come one at a time, and other rows would be computed for nothing."""
 ACCELERATOR_BLOCK_TOKENS = 64
-GROUP_ROWS = 8
-"""Rows that are prefilled together on the CPU, where a step costs what its tokens cost."""
+COUNT_UNIT = 8
+"""A decode step on the CPU takes a multiple of so many rows, where the bits allow it."""
 WIDTH_UNIT = 64
 MOST_WIDTHS = 16
 
@@ -52,21 +53,20 @@ class EngineShape:
                 "Lower rollout.max_total_tokens or choose a model with a longer context.",
             )
         on_cpu = backend.device.type == "cpu"
-        wanted = BLOCK_TOKENS["cpu"] if on_cpu else ACCELERATOR_BLOCK_TOKENS
-        # A block may pad up to its last token past the transcript's end, and no position may
-        # exceed the context; a model without that room is prefilled in smaller blocks.
-        block = min(wanted, backend.max_positions - total + 1)
+        wanted = CPU_BLOCK_TOKENS if on_cpu else ACCELERATOR_BLOCK_TOKENS
+        # A block may pad up to its last token past the transcript's end, where a step must still be
+        # allowed to go; a model without that room is prefilled in smaller blocks.
+        block = min(wanted, backend.step_positions - total + 1)
         rows = backend.physical_rows
         width = ceil((total + block - 1) / WIDTH_UNIT) * WIDTH_UNIT
         if not on_cpu:
             return cls(rows, width, rows, block)
-        group = next(size for size in range(min(GROUP_ROWS, rows), 0, -1) if rows % size == 0)
         return cls(
             rows=rows,
             width=width,
-            group=group,
+            group=1,
             block=block,
-            row_counts=tuple(range(group, rows, group)),
+            row_counts=tuple(range(COUNT_UNIT, rows, COUNT_UNIT)),
             widths=_widths(width, backend.hidden_size),
         )
 

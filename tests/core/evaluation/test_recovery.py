@@ -6,10 +6,10 @@ from core.environments.protocol import render_tool_call
 from core.environments.registry import make_environment
 from core.evaluation.recovery import episode_recovery, recovery
 from core.models.toy_tokenizer import ToyTokenizer
-from core.rollout.decoder import GeneratedTurn
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits
 from core.rollout.oracle import oracle_trajectory
+from core.rollout.turns import GeneratedTurn
 
 CODEC = ToyTokenizer()
 

@@ -32,6 +32,7 @@ class ScriptedBackend:
         self.vocab_size = self.hidden_size = self.tokenizer.vocab_size
         self.physical_rows = rows
         self.max_positions = positions
+        self.step_positions = positions + 64
         self.script = torch.tensor(script)
         self.steps: list[tuple[int, ...]] = []
         self.caches: list[KVCache] = []
@@ -45,7 +46,7 @@ class ScriptedBackend:
         self, token_ids_SQ: torch.Tensor, positions_SQ: torch.Tensor, cache: KVCache
     ) -> torch.Tensor:
         assert 0 <= int(positions_SQ.min()) <= int(positions_SQ.max()) < cache.width
-        assert int(positions_SQ.max()) < self.max_positions
+        assert int(positions_SQ.max()) < self.step_positions
         self.steps.append(tuple(token_ids_SQ.shape))
         rows_S1 = torch.arange(cache.rows)[:, None]
         cache.keys[0][rows_S1, 0, positions_SQ, 0] = token_ids_SQ.float()

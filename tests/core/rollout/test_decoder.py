@@ -144,8 +144,8 @@ def test_steps_are_as_small_as_the_check_allows(scripted):
     for slot in range(9):
         run.admit(slot, list(range(10, 40)), prefix=20, budget=3, stream=slot)
     drain(run)
-    # Two blocks for the prefix, one per group for the rest, then one step per token.
-    assert backend.steps[checked:] == [(8, 16)] * 4 + [(16, 1)] * 3
+    # One block for the prefix, one per row for the rest, then one step per token.
+    assert backend.steps[checked:] == [(1, 32)] * 10 + [(16, 1)] * 3
     assert backend.caches[1].rows == 16
 
 

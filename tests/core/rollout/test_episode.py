@@ -5,9 +5,9 @@ from core.environments.calculator import Calculator
 from core.environments.protocol import render_final, render_tool_call
 from core.errors import ToolEnvironmentError
 from core.models.toy_tokenizer import ToyTokenizer
-from core.rollout.decoder import GeneratedTurn
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits
+from core.rollout.turns import GeneratedTurn
 from core.trajectory.trajectory import Counters, TerminationReason, Trajectory
 
 CODEC = ToyTokenizer()

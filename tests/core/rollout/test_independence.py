@@ -79,7 +79,7 @@ def test_dependence_on_the_number_of_rows_forbids_smaller_steps(undisturbed):
     assert found.decode_widths == undisturbed.decode_widths
 
 
-@pytest.mark.parametrize(("query", "field"), [(1, "decode_widths"), (16, "prefill_widths")])
+@pytest.mark.parametrize(("query", "field"), [(1, "decode_widths"), (32, "prefill_widths")])
 def test_dependence_on_the_width_forbids_narrower_steps_of_that_kind(undisturbed, query, field):
     found = findings(lambda ids, hidden, cache: float(cache.width == 64 and ids.shape[1] == query))
     expected = {name: getattr(undisturbed, name) for name in ("decode_widths", "prefill_widths")}
@@ -111,13 +111,21 @@ def test_the_check_runs_once_per_model_and_shape():
     first, steps = measured_independence(backend, shape), len(calls)
     assert measured_independence(backend, shape) is first
     assert len(calls) == steps > 0
-    other = EngineShape.of(backend, EpisodeLimits(2, 20, 100))
+    other = EngineShape.of(backend, EpisodeLimits(2, 20, 90))
     measured_independence(backend, other)
     assert len(calls) > steps
 
 
-def test_a_model_without_room_for_padding_is_checked_too():
+def test_padding_may_lie_past_the_context(undisturbed):
     backend = ToyBackend(SMALL, 0, ToyTokenizer())
+    shape = EngineShape.of(backend, EpisodeLimits(2, 20, 256))
+    assert (shape.block, shape.width) == (32, 320)
+    assert independence_fingerprint(backend, shape).rows_are_independent
+
+
+def test_a_model_without_room_for_padding_is_prefilled_in_smaller_blocks():
+    backend = ToyBackend(SMALL, 0, ToyTokenizer())
+    backend.step_positions = backend.max_positions
     shape = EngineShape.of(backend, EpisodeLimits(2, 20, 256))
     assert shape.block == 1
     assert independence_fingerprint(backend, shape).rows_are_independent

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from core.environments.hostile import ANSWERS, VALUES
 from core.environments.registry import BUILT_IN, make_environment
 from core.models.toy_tokenizer import ToyTokenizer
-from core.rollout.decoder import GeneratedTurn
 from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits, SamplingSpec
+from core.rollout.turns import GeneratedTurn
 from core.trajectory.io import read_trajectories, write_trajectories
 from core.trajectory.trajectory import TerminationReason
 

@@ -25,7 +25,7 @@ def test_windows_follow_the_state_they_were_made_from(toy):
     rows.place(3, 17)
     assert first is rows.window(0, 8, 64)
     assert first.cursors_S1[:, 0].tolist() == [0, 0, 0, 17, 0, 0, 0, 0]
-    assert rows.block_positions(first)[3].tolist() == list(range(17, 33))
+    assert rows.block_positions(first)[3].tolist() == list(range(17, 49))
 
 
 def test_only_sampling_rows_move(toy):

@@ -15,6 +15,7 @@ def backend(rows: int = 32, positions: int = 1024, hidden: int = 96, device: str
         name="model",
         physical_rows=rows,
         max_positions=positions,
+        step_positions=positions + 64,
         hidden_size=hidden,
         device=torch.device(device),
     )
@@ -25,8 +26,8 @@ def test_sizes_for_the_toy_model():
     assert shape == EngineShape(
         rows=32,
         width=384,
-        group=8,
-        block=16,
+        group=1,
+        block=32,
         row_counts=(8, 16, 24),
         widths=(64, 128, 192, 256, 320),
     )
@@ -34,7 +35,7 @@ def test_sizes_for_the_toy_model():
 
 def test_sizes_for_a_wide_model_leave_nothing_to_narrow():
     shape = EngineShape.of(backend(rows=16, hidden=576), EpisodeLimits(3, 40, 300))
-    assert (shape.group, shape.row_counts, shape.widths) == (8, (8,), ())
+    assert (shape.group, shape.row_counts, shape.widths) == (1, (8,), ())
 
 
 def test_an_accelerator_takes_all_rows_and_slots_in_every_step():
@@ -52,9 +53,9 @@ def test_long_transcripts_check_few_widths():
 def test_every_position_lies_in_cache_and_context(rows: int, total: int, room: int):
     shape = EngineShape.of(backend(rows, total + room), EpisodeLimits(3, 40, total))
     assert shape.rows % shape.group == 0
-    assert 1 <= shape.block <= 16
+    assert shape.block == 32
     last_position = total - 1 + shape.block - 1
-    assert last_position < min(shape.width, total + room)
+    assert last_position < min(shape.width, total + room + 64)
     assert shape.width % 64 == 0
     assert shape.width - last_position <= 64
     assert all(shape.group <= count < rows for count in shape.row_counts)
