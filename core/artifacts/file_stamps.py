@@ -80,7 +80,7 @@ def _read_stamps(stamps: Path | None, path: Path) -> dict[str, Any]:
 def _write_stamps(stamps: Path, path: Path, entries: dict[str, Any]) -> None:
     """Replace the stamps of a path atomically; failing to costs time, not correctness."""
     try:
-        stamps.mkdir(parents=True, exist_ok=True)
+        filesystem.make_directories(stamps)
         text = json.dumps(entries, sort_keys=True)
         filesystem.replace_file(_stamp_file(stamps, path), [text.encode()])
     except (OSError, StoreError) as error:

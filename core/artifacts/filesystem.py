@@ -92,6 +92,17 @@ def make_directory(path: Path, mode: int = 0o777) -> bool:
         return True
 
 
+def make_directories(path: Path) -> None:
+    """Create a directory and the parents that it lacks.
+
+    Raises:
+        StoreError: One cannot be created.
+    """
+    for place in [*reversed(path.parents), path]:
+        if not place.is_dir():
+            make_directory(place)
+
+
 def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
     """Write a file from scratch, without waiting for the disk (see :func:`sync_file`).
 

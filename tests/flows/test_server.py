@@ -36,7 +36,7 @@ import tasks.caching
 from core.recipe.runtime import Runtime
 from flows.server import server
 from tasks.caching import step
-tasks.caching._code = lambda module: None  # this program is not a module of the repository
+tasks.caching._code = lambda module, plugins: None  # this program is not a module of the repository
 class Spec(BaseModel):
     number: int
 @step(kind="number", version="1", gpu=True)

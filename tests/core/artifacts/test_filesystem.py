@@ -140,6 +140,16 @@ def test_a_directory_without_fsync_is_tolerated_and_a_failing_disk_is_not(place,
         filesystem.sync_directory(place)
 
 
+def test_missing_parents_are_made_and_present_ones_left_alone(tmp_path):
+    filesystem.make_directories(tmp_path / "a" / "b")
+    (tmp_path / "a" / "b" / "kept").write_text("x")
+    filesystem.make_directories(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "kept").read_text() == "x"
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError):
+        filesystem.make_directories(tmp_path / "file" / "below")
+
+
 def test_nothing_else_in_the_package_writes_to_the_disk():
     writing = re.compile(
         r"\.(write_text|write_bytes|unlink|mkdir|hardlink_to|fsync)\(|(?<!filesystem)\.rename\("

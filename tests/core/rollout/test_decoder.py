@@ -149,6 +149,27 @@ def test_steps_are_as_small_as_the_check_allows(scripted):
     assert backend.caches[1].rows == 16
 
 
+def test_the_last_episodes_move_together_and_go_on_as_they_were(scripted):
+    script = [50, 51, 52, 53, 54, 55, 56]
+    backend = scripted(script, rows=32)
+    run = decoder(backend, slots=20)
+    for slot in range(20):
+        budget = 9 if slot >= 17 else 2
+        run.admit(slot, [10, 11, 12 + slot], prefix=0, budget=budget, stream=slot)
+    for turn in run.advance() + run.advance():
+        run.release(turn.slot)
+    before = len(backend.steps)
+    turns = drain(run)
+    assert sorted(turn.slot for turn in turns) == [17, 18, 19]
+    assert set(backend.steps[before:]) == {(8, 1)}
+    for turn in turns:
+        assert turn.token_ids == [script[(3 + i) % 7] for i in range(9)]
+    # A turn more: the row that moved still holds what it has read.
+    run.resume(18, [60, 61], budget=2, stream=99)
+    (turn,) = drain(run)
+    assert (turn.slot, turn.token_ids) == (18, [script[(14 + i) % 7] for i in range(2)])
+
+
 def test_a_model_that_gives_no_numbers_is_reported_with_the_position():
     backend = ToyBackend(ToyConfig(32, 1, 2, 48, 256), 0, ToyTokenizer())
     run = decoder(backend)

@@ -49,6 +49,20 @@ def test_a_turn_starts_with_the_first_number_of_its_stream(toy):
     assert torch.equal(rows.uniforms_SM[[1, 4]], expected)
 
 
+def test_a_row_takes_all_that_is_known_of_it_along(toy):
+    rows = rows_of(toy)
+    rows.place(6, 3)
+    rows.start_sampling([6], [12], [105])
+    rows.cache.keys[1][6, :, :3] = 7.0
+    noise = rows.uniforms_SM[6].clone()
+    rows.move(6, 2, 3)
+    rows.count_step()
+    assert rows.counters_2S.tolist() == [[0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0, 0, 0]]
+    assert rows.token_ids_S1[2].item() == 12
+    assert torch.equal(rows.uniforms_SM[2], noise)
+    assert rows.cache.keys[1][2, :, :3].min().item() == 7.0
+
+
 def test_greedy_rows_have_no_noise(toy):
     rows = rows_of(toy)
     rows.start_sampling([0], [11], None)
