@@ -111,10 +111,14 @@ class Recovery(RecoveryRates):
 _Exchange = tuple[int, ToolCallRecord, ToolResultRecord]
 
 
-def episode_recovery(trajectory: Trajectory) -> EpisodeRecovery:
+def episode_recovery(trajectory: Trajectory, earlier: Sequence[Trajectory] = ()) -> EpisodeRecovery:
     """Return what an episode did after its first failing tool result.
 
     Calls count in the order in which they ran: also within a turn that holds several.
+
+    Args:
+        trajectory: The episode; where it has branches, the last, which tells of all its turns.
+        earlier: The other branches, which hold the rest of its tokens.
     """
     exchanges = [
         (turn.turn_id, call, result)
@@ -149,15 +153,26 @@ def episode_recovery(trajectory: Trajectory) -> EpisodeRecovery:
         query_calls=len(queries),
         valid_sql_executions=valid,
         valid_sql_execution_rate=_rate(valid, len(queries)),
-        tokens_after_first_error=_tokens_after(trajectory, first_turn),
+        tokens_after_first_error=_tokens_after([*earlier, trajectory], first_turn),
         intervention_kind=str(trajectory.metadata.get("intervention_kind", "none")),
         strict_task_success=trajectory.solved,
     )
 
 
 def recovery(trajectories: Sequence[Trajectory]) -> Recovery | None:
-    """Return what some episodes did after failing tool results; None where no result failed."""
-    episodes = [episode_recovery(trajectory) for trajectory in trajectories]
+    """Return what some episodes did after failing tool results; None where no result failed.
+
+    An episode with branches counts once; tokens count in every branch.
+    """
+    earlier: dict[str, list[Trajectory]] = {}
+    for row in trajectories:
+        if not row.is_whole:
+            earlier.setdefault(row.episode_id, []).append(row)
+    episodes = [
+        episode_recovery(row, earlier.get(row.episode_id, ()))
+        for row in trajectories
+        if row.is_whole
+    ]
     if not any(episode.had_tool_error for episode in episodes):
         return None
     parts = {
@@ -212,11 +227,12 @@ def _turns_after(trajectory: Trajectory, first_turn: int | None) -> int:
     return sum(turn.turn_id > first_turn for turn in trajectory.turns)
 
 
-def _tokens_after(trajectory: Trajectory, first_turn: int | None) -> int:
+def _tokens_after(branches: Sequence[Trajectory], first_turn: int | None) -> int:
     if first_turn is None:
         return 0
     return sum(
         span.end - span.start
-        for span in trajectory.spans
+        for branch in branches
+        for span in branch.spans
         if span.is_model and span.turn_id is not None and span.turn_id > first_turn
     )

@@ -57,7 +57,8 @@ def watch(before: Watch, trajectories: Sequence[Trajectory], spec: StopSpec) -> 
     """
     logprobs = [value for row in trajectories for value in row.logprobs]
     entropy = -sum(logprobs) / len(logprobs) if logprobs else None
-    success = sum(row.solved for row in trajectories) / len(trajectories) if trajectories else None
+    ends = [row.solved for row in trajectories if row.is_whole]  # an episode's branches count once
+    success = sum(ends) / len(ends) if ends else None
     of_entropy = _counted(before.cycles_below_entropy, entropy, spec.min_entropy)
     of_success = _counted(before.cycles_below_success, success, spec.min_success)
     reason = None

@@ -107,7 +107,7 @@ def update(
         clear_gradients(backend)
         backend.load_trainable(state.tensors)
         raise
-    counters = _advanced(state.counters, scored, rows)
+    counters = _advanced(state.counters, trajectories, scored, rows)
     moments = optimizer.moments() if rows else state.moments
     new = StudentState(copy_trainable(backend), moments, counters)
     return UpdateResult(new, rows, token_rows, stepper.physical)
@@ -246,13 +246,18 @@ def _labelled(
     }
 
 
-def _advanced(before: Counters, scored: ScoredTargets, rows: Sequence[dict[str, Any]]) -> Counters:
+def _advanced(
+    before: Counters,
+    trajectories: Sequence[Trajectory],
+    scored: ScoredTargets,
+    rows: Sequence[dict[str, Any]],
+) -> Counters:
     return replace(
         before,
         parameter_version=before.parameter_version + len(rows),
         rollout_policy_version=scored.provenance.policy_version,
         optimizer_step=before.optimizer_step + len(rows),
-        task_cursor=before.task_cursor + len(scored.selected),
+        task_cursor=before.task_cursor + sum(one.is_whole for one in trajectories),
         cycle=before.cycle + 1,
         selected_tokens_spent=before.selected_tokens_spent
         + sum(row["selected_positions"] for row in rows),

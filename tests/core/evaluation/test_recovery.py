@@ -131,6 +131,20 @@ def test_rates_have_their_own_denominators():
     assert whole.episodes[0].task_id == "sql-recovery-train-0"
 
 
+def test_an_episode_in_branches_counts_once_and_its_tokens_in_every_branch():
+    episode = solved(0)
+    first, last = (
+        [span for span in episode.spans if (span.turn_id or 0) // 3 == part] for part in (0, 1)
+    )
+    place = {"parent_id": episode.trajectory_id, "branches": 2}
+    earlier = {"trajectory_id": "b0", "branch_index": 0, "spans": first, "turns": episode.turns[:3]}
+    branches = [
+        episode.model_copy(update=place | earlier),
+        episode.model_copy(update=place | {"branch_index": 1, "spans": last}),
+    ]
+    assert recovery([*branches, solved(2)]) == recovery([episode, solved(2)])
+
+
 def test_worlds_in_which_nothing_fails_have_no_recovery():
     world = make_environment("calculator")
     task = world.generate_task(1, seed=7, difficulty="hard", split="train")

@@ -75,6 +75,15 @@ def test_a_cycle_without_a_sampled_token_is_not_below_the_bound():
     assert (state.sampled_entropy, state.cycles_below_entropy, state.stopped) == (None, 0, None)
 
 
+def test_an_episode_in_branches_counts_once_in_the_success_of_a_cycle():
+    failed, solved = episodes(0.9, [False, True])
+    place = {"parent_id": failed.trajectory_id, "branches": 3}
+    rows = [failed.model_copy(update={**place, "branch_index": index}) for index in range(3)]
+    state = watch(Watch(), [*rows, solved], SUCCESS)
+    assert state.success_rate == 0.5
+    assert state.cycles_below_success == 0
+
+
 @given(st.lists(st.sampled_from([FINE, MUTE, FAILING]), max_size=9), st.integers(0, 9))
 def test_a_run_that_was_interrupted_stops_where_another_does(tmp_path_factory, cycles, cut):
     """The count is part of the artifact, so it is read back and goes on."""

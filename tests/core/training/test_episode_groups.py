@@ -44,3 +44,4 @@ def test_an_episode_in_branches_is_one_episode_of_a_strict_step(
     done = update(student, state_of(student), episodes, scored, spec, runtime, teacher=teacher)
     assert [row["trajectories_in_step"] for row in done.rows] == [4]
     assert done.rows[0]["selected_positions"] == 16
+    assert done.state.counters.task_cursor == 3
