@@ -8,7 +8,7 @@ left out are applied as for every other selector.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,6 +76,8 @@ def open_selector(spec: PluginSelection, path: Path | None = None) -> OwnRule | 
     def choose(trajectory: Trajectory, candidates: list[int], seed: int) -> list[int]:
         try:
             chosen = rule(trajectory, settings, seed)
+            if isinstance(chosen, Iterator):  # a generator's code runs here, and may raise
+                chosen = list(chosen)
         except Exception as error:
             raise PluginError(
                 f"selector {plugin.name} raises on {trajectory.trajectory_id}: "

@@ -67,6 +67,7 @@ def test_a_rule_reads_trajectory_ratio_and_params_and_order_does_not_matter(choo
     assert chosen.weights == [1.0, 1.0, 2.0, 2.0]
     assert chosen.stats.selector == "plugin"
     assert choose("return [4] if spec.ratio == 0.5 else []").positions == [4]
+    assert choose("yield 9; yield 4").positions == [4, 9]
 
 
 def test_a_cap_and_skipped_tokens_are_applied_as_for_every_selector(choose):
@@ -92,6 +93,7 @@ def test_the_seed_belongs_to_run_and_trajectory(choose):
         ("return None", "returns a NoneType, not positions"),
         ("return 'abc'", "returns a str, not positions"),
         ("return 1 / 0", "raises on t0: ZeroDivisionError"),
+        ("yield 4; yield 1 / 0", "raises on t0: ZeroDivisionError"),
     ],
 )
 def test_what_is_no_selection_is_refused(choose, body, message):
