@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+LARGEST = 1e25
+"""Largest size of a logit: far beyond it, log-probabilities would stand for excluded tokens."""
+
+
 class PluginTeacher(ABC):
     """What a teacher plug-in is.
 
@@ -92,7 +96,7 @@ def teacher_name(value: object) -> str | None:
 
 
 def asked(teacher: PluginTeacher, trajectory: Trajectory, positions: Sequence[int]) -> "Tensor":
-    """Return ``logits_PV`` in float32, after checking the contract.
+    """Return ``logits_PV`` in float32, after checking the contract; of no position, no row.
 
     Raises:
         PluginError: The teacher raises, or returns anything else.
@@ -100,6 +104,8 @@ def asked(teacher: PluginTeacher, trajectory: Trajectory, positions: Sequence[in
     import torch
 
     wanted = (len(positions), teacher.codec.vocab_size)
+    if not positions:
+        return torch.empty(wanted)
     try:
         logits_PV: Any = teacher.logits(trajectory, positions)
     except Exception as error:
@@ -113,9 +119,12 @@ def asked(teacher: PluginTeacher, trajectory: Trajectory, positions: Sequence[in
     if tuple(logits_PV.shape) != wanted or not logits_PV.is_floating_point():
         found = f"{logits_PV.dtype} of shape {tuple(logits_PV.shape)}"
         _refuse(teacher, trajectory, f"{found}, not floating point of shape {wanted}")
-    if not bool(torch.isfinite(logits_PV).all()):
-        _refuse(teacher, trajectory, "a value that is not finite")
-    return logits_PV.detach().float().cpu()
+    values_PV: Tensor = logits_PV.detach().float().cpu()
+    if not bool(torch.isfinite(values_PV).all()):
+        _refuse(teacher, trajectory, "a value that is not finite in float32")
+    if bool((values_PV.abs() > LARGEST).any()):
+        _refuse(teacher, trajectory, f"a value beyond {LARGEST:g}")
+    return values_PV
 
 
 def _refuse(teacher: PluginTeacher, trajectory: Trajectory, what: str) -> NoReturn:

@@ -62,12 +62,20 @@ def test_a_teacher_is_made_with_its_parameters_and_gives_float32(teacher, write_
         ("torch.zeros(shape, dtype=torch.int64)", "int64"),
         ("torch.full(shape, float('nan'))", "a value that is not finite"),
         ("torch.full(shape, float('-inf'))", "a value that is not finite"),
+        ("torch.full(shape, -1e300, dtype=torch.float64)", "a value that is not finite in float32"),
+        ("torch.full(shape, -1e30)", "a value beyond 1e\\+25"),
         ("1 / 0", "raises on .*ZeroDivisionError"),
     ],
 )
 def test_what_is_no_opinion_is_refused(teacher, write_episode, body, message):
     with pytest.raises(PluginError, match=message):
         asked(teacher(body), write_episode(PROMPT), POSITIONS)
+
+
+def test_a_teacher_is_not_asked_about_no_position(teacher, write_episode):
+    own = teacher("torch.stack([torch.zeros(shape[1]) for _ in positions])")
+    assert asked(own, write_episode(PROMPT), []).shape == (0, own.codec.vocab_size)
+    assert asked(own, write_episode(PROMPT), POSITIONS).shape == (2, own.codec.vocab_size)
 
 
 def test_parameters_that_it_does_not_take_are_refused(teacher):
