@@ -1,7 +1,9 @@
 """What a tool may cost: seconds and characters, and results that keep to them."""
 
 import json
+import re
 from dataclasses import replace
+from typing import Any
 
 from core.environments.base import FailureCategory, StepResult, ToolLimits
 
@@ -13,6 +15,8 @@ OUTPUT_TRUNCATED = "OUTPUT_TRUNCATED"
 """Error code of a result that was cut; the call itself may have succeeded."""
 NOT_RUN = "NOT_RUN"
 """Error code of a call that was not executed, because an earlier one ended the episode."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def bounded(result: object, limits: ToolLimits) -> StepResult:
@@ -28,18 +32,20 @@ def bounded(result: object, limits: ToolLimits) -> StepResult:
         raise TypeError(f"a step returned {type(result).__name__}, not StepResult")
     _check_types(result)
     most = limits.characters
-    error = None if result.error is None else _storable(result.error)
-    text = _storable(result.result)
-    facts = json.loads(_storable(json.dumps(dict(result.metadata), allow_nan=False)))
+    error = None if result.error is None else storable(result.error)
+    code = None if result.error_code is None else storable(result.error_code)[:most]
+    text = storable(result.result)
+    facts = _storable_facts(dict(result.metadata))
     sizes = (len(text), len(error or ""), len(json.dumps(facts)))
     changes = {
-        "state_id": _storable(result.state_id[:most]),
+        "state_id": storable(result.state_id[:most]),
         "result": text[:most],
         "error": error and error[:most],
+        "error_code": code,
         "metadata": facts if sizes[2] <= most else {},
     }
     if max(sizes) > most:
-        changes["error_code"] = result.error_code or OUTPUT_TRUNCATED
+        changes["error_code"] = code or OUTPUT_TRUNCATED
     return replace(result, **changes)
 
 
@@ -53,7 +59,7 @@ def failed(error: str, code: str | None) -> StepResult:
     return StepResult(
         ok=False,
         state_id="",
-        error=_storable(error),
+        error=storable(error),
         failure_category=FailureCategory.TOOL_ERROR,
         error_code=code,
     )
@@ -70,5 +76,12 @@ def _check_types(result: StepResult) -> None:
                 raise TypeError(f"a step's {name} is {type(value).__name__}, not {wanted.__name__}")
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """Return a text as a file can hold it: lone surrogates are written out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _storable_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    # In JSON a written-out surrogate is an escape, which a reader would undo: hence two strokes.
+    text = json.dumps(facts, allow_nan=False, ensure_ascii=False)
+    return json.loads(_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text))

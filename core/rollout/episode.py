@@ -19,6 +19,7 @@ from core.environments.protocol import (
     ParsedTurn,
     render_tool_result,
 )
+from core.environments.tool_limits import storable
 from core.models.framing import system_text
 from core.rollout.exchange import Exchange, call_ids, say, unread_turn, verification_of
 from core.rollout.limits import EpisodeLimits
@@ -109,11 +110,10 @@ class Episode:
 
     def begin(self) -> list[int]:
         """Reset the environment and return the prompt. The episode may end with it."""
-        limits = self._environment.tool_limits("reset")
-        self._world.start(lambda: self._environment.reset(self.task), limits)
+        self._world.call("reset", lambda: self._environment.reset(self.task))
         try:
             observation = self._world.join().result()
-            text, state_id = str(observation.text), str(observation.state_id)
+            text, state_id = storable(str(observation.text)), storable(str(observation.state_id))
         except (Exception, SystemExit) as error:
             self._end_by_defect(error)
             return self.transcript.start(self._system_text(), self.task.prompt)
@@ -214,8 +214,7 @@ class Episode:
     def _answer(self, answer: str, *, cut: bool) -> Callable[[], list[int] | None]:
         """Have an answer verified; one that its budget cut off is verified as far as it goes."""
         self._turns.append(Turn(turn_id=self.turn - 1, is_final=True))
-        limits = self._environment.tool_limits("verify")
-        self._world.start(lambda: self._environment.verify(answer), limits)
+        self._world.call("verify", lambda: self._environment.verify(answer))
 
         def settle() -> list[int] | None:
             attempt = self._world.poll()

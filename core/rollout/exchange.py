@@ -11,7 +11,14 @@ from core.environments.base import (
     VerificationResult,
 )
 from core.environments.protocol import ParsedTurn, render_tool_result
-from core.environments.tool_limits import NOT_RUN, TOOL_ERROR, bounded, failed, timed_out
+from core.environments.tool_limits import (
+    NOT_RUN,
+    TOOL_ERROR,
+    bounded,
+    failed,
+    storable,
+    timed_out,
+)
 from core.errors import OpdError
 from core.rollout.world import World, WorldTimeoutError
 from core.trajectory.trajectory import (
@@ -96,9 +103,7 @@ class Exchange:
         self._made[signature] += 1
         if self._made[signature] > self._most:
             return False
-        self._world.start(
-            lambda: self._environment.step(call), self._environment.tool_limits(call.name)
-        )
+        self._world.call(call.name, lambda: self._environment.step(call))
         self._running = True
         return True
 
@@ -114,7 +119,7 @@ class Exchange:
         if attempt is None:
             return False
         self._running = False
-        limits = self._environment.tool_limits(call.name)
+        limits = attempt.limits
         if isinstance(attempt.error, WorldTimeoutError):
             self.events["tool_execution_errors"] += 1
             self.results.append(timed_out(call.name, limits))
@@ -144,15 +149,25 @@ def unread_turn(turn_id: int, error: str) -> Turn:
 
 
 def verification_of(verdict: VerificationResult) -> VerificationRecord:
-    """Return the record of a verdict."""
+    """Return the record of a verdict.
+
+    Raises:
+        ValueError: It contradicts itself, or a field has the wrong type.
+    """
+    if bool(verdict.solved) != (verdict.failure_category == FailureCategory.SOLVED):
+        raise ValueError(f"a verdict is solved={verdict.solved} and {verdict.failure_category}")
     return VerificationRecord(
         solved=verdict.solved,
         reward=verdict.reward,
-        predicted=verdict.predicted,
-        expected=verdict.expected,
+        predicted=_text(verdict.predicted),
+        expected=_text(verdict.expected),
         failure_category=verdict.failure_category,
-        detail=verdict.detail,
+        detail=_text(verdict.detail),
     )
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else storable(value)
 
 
 def call_ids(turn_id: int, number: int, max_calls: int) -> list[str]:

@@ -69,6 +69,20 @@ class World:
         self.deadline = float("inf")
         """Instant of ``time.monotonic`` at which the call under way is given up."""
 
+    def call(self, tool: str, work: Callable[[], Any]) -> None:
+        """Begin a method call within the limits that the environment sets for ``tool``.
+
+        Limits are the environment's code too: what they raise is what the call raises.
+        """
+        try:
+            limits = self._environment.tool_limits(tool)
+            if not isinstance(limits, ToolLimits):
+                raise TypeError(f"tool_limits returned {type(limits).__name__}, not ToolLimits")
+        except (Exception, SystemExit) as error:
+            self._attempt = Attempt(work, finished=True, error=error)
+            return
+        self.start(work, limits)
+
     def start(self, work: Callable[[], Any], limits: ToolLimits) -> None:
         """Begin a method call; ``poll`` tells when it is over."""
         self._attempt = Attempt(work, limits)

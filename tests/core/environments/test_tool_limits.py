@@ -32,9 +32,12 @@ def test_a_tool_s_own_code_is_kept():
 
 
 def test_lone_surrogates_are_written_out():
-    result = bounded(StepResult(True, "\ud800", "a\udfff", metadata={"k": "\ud800"}), LIMITS)
+    facts = {"k": "\ud800", "\udc00": ["a\\b"]}
+    result = bounded(StepResult(True, "\ud800", "a\udfff", metadata=facts), LIMITS)
     assert (result.state_id, result.result) == ("\\ud800", "a\\udfff")
-    str(result.metadata).encode()
+    assert result.metadata == {"k": "\\ud800", "\\udc00": ["a\\b"]}
+    code = bounded(StepResult(False, "s", error="e", error_code="\ud800" + "x" * 10**6), LIMITS)
+    assert code.error_code == "\\ud800" + "x" * 94
 
 
 @pytest.mark.parametrize(

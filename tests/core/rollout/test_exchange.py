@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -177,3 +178,41 @@ def test_calls_after_one_that_broke_the_world_are_not_run():
     codes = [one.error_code for one in trajectory.turns[0].tool_results]
     assert codes == [None, "TOOL_TIMEOUT", "NOT_RUN"]
     assert trajectory.counters.tool_execution_successes == 1
+
+
+class Odd(Calculator):
+    """Does what no conformance check has seen."""
+
+    def tool_limits(self, tool):
+        return {name: ToolLimits() for name in ("reset", "verify", "calculator")}[tool]
+
+    def step(self, call):
+        return StepResult(True, "s", "4", error_code="\udcff", metadata={"\udcff": ["\udcff"]})
+
+    def verify(self, answer):
+        verdict = super().verify(answer)
+        if answer == "liar":
+            return replace(verdict, solved=True)
+        return replace(verdict, predicted="\udcff", detail="\udcff")
+
+
+def test_limits_that_raise_end_one_episode_alone():
+    trajectory = play(render_tool_call("serach", {}), environment=Odd())
+    assert trajectory.termination_reason is TerminationReason.ENVIRONMENT_ERROR
+    assert trajectory.metadata["environment_error"] == "KeyError: 'serach'"
+    assert trajectory.turns[0].tool_results[0].error_code == "TOOL_ERROR"
+
+
+def test_a_verdict_that_contradicts_itself_ends_one_episode_alone():
+    trajectory = play(render_final("liar"), environment=Odd())
+    assert trajectory.termination_reason is TerminationReason.ENVIRONMENT_ERROR
+    assert "solved=True and" in trajectory.metadata["environment_error"]
+    assert not trajectory.solved
+
+
+def test_what_no_file_can_hold_is_written_out():
+    trajectory = play(call(), render_final("4"), environment=Odd())
+    (result,) = trajectory.turns[0].tool_results
+    assert (result.error_code, result.metadata) == ("\\udcff", {"\\udcff": ["\\udcff"]})
+    assert (trajectory.verification.predicted, trajectory.verification.detail) == ("\\udcff",) * 2
+    assert trajectory.model_dump_json().encode()
