@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from core.errors import ConformanceError, InputError
+from core.errors import ConformanceError, InputError, OpdError, PluginError
 
 app = typer.Typer(
     help="Environments: list them, read their episodes, make and check your own.",
@@ -62,13 +63,16 @@ def new(
     from core.environments import starter
     from core.environments.registry import BUILT_IN
 
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in BUILT_IN:
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    # The file's class must not hide what the file imports.
+    taken = name in BUILT_IN or iskeyword(camel) or (name != "starter" and hasattr(starter, camel))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or taken:
         raise InputError(
             f"{name!r} cannot be the name of a new environment",
-            "Use lower-case letters, digits and _, and no built-in environment's name.",
+            "Use lower-case letters, digits and _, and no built-in environment's name, nor that of "
+            "a class that a world needs, such as task.",
         )
     path = out or Path(f"{name}.py")
-    camel = "".join(part.capitalize() for part in name.split("_"))
     source = Path(starter.__file__).read_text(encoding="utf-8")
     source = source.replace("Starter", camel).replace("starter", name)
     try:
@@ -133,8 +137,19 @@ def sample(
     """Show how the oracle solves tasks: each span with its type, then the verdict."""
     from core.environments.plugins import choose_environment
 
-    environment = choose_environment(which, _parameters(params)).make()
-    shown = [*_episodes(environment, difficulty, split, seed, count)]
+    choice = choose_environment(which, _parameters(params))
+    environment = choice.make()
+    try:
+        shown = [*_episodes(environment, difficulty, split, seed, count)]
+    except OpdError:
+        raise
+    except Exception as error:
+        if choice.plugin is None:
+            raise
+        raise PluginError(
+            f"environment {choice.name!r} raises {type(error).__name__}: {error}",
+            f"`opd env check {which}` says where.",
+        ) from error
     if as_json:
         _print_json(shown)
         return

@@ -14,6 +14,7 @@ from core.environments.base import (
     StepResult,
     Task,
     ToolCall,
+    ToolLimits,
     VerificationResult,
 )
 from core.environments.conformance_subject import Subject
@@ -164,11 +165,14 @@ def refusals(subject: Subject) -> Iterator[str]:
     for call in [*unknown, *malformed_calls(environment.tool_specs())]:
         shown = f"{call.name[:20]!a} called with {ascii(dict(call.arguments))[:80]}"
         try:
+            limits = environment.tool_limits(call.name)
             result = environment.step(call)
         except Exception as error:  # which call it was is what helps
             yield f"{shown} raises {type(error).__name__}: {error}"
             continue
         reasons = [*_result_problems(result)]
+        if not isinstance(limits, ToolLimits):
+            reasons.append(f"tool_limits returns a {type(limits).__name__}, not ToolLimits")
         if not reasons and call in unknown and result.failure_category is not _UNKNOWN:
             reasons = ["must be refused with failure category unknown_tool"]
         yield from (f"{shown}: {each}" for each in reasons)

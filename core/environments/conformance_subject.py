@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from core.environments.base import (
 from core.environments.plugin_code import PluginCode
 from core.environments.plugins import EnvironmentChoice
 from core.environments.scripted import play_oracle
-from core.errors import InputError
+from core.errors import ConformanceError, InputError
 
 SAMPLE: dict[Split, int] = {"train": 6, "eval": 3, "test": 3}
 """Tasks of each split and difficulty that are looked at."""
@@ -41,6 +42,7 @@ class Subject:
 
         Raises:
             InputError: It refuses all of them.
+            ConformanceError: It raises something that is no refusal.
         """
         refusals: dict[Difficulty, InputError] = {}
         for difficulty in get_args(Difficulty):
@@ -48,6 +50,11 @@ class Subject:
                 self.task(self.make(), difficulty, "train", 0)
             except InputError as error:
                 refusals[difficulty] = error
+            except Exception as error:
+                raise ConformanceError(
+                    f"generate_task of {self.choice.name!r} raises {type(error).__name__}: {error}",
+                    "Mend it; it may refuse a difficulty by InputError, and raises nothing else.",
+                ) from error
         kept = tuple(each for each in get_args(Difficulty) if each not in refusals)
         if not kept:
             raise next(iter(refusals.values()))
@@ -86,6 +93,7 @@ class Subject:
             "task": asdict(task),
             "system": environment.system_prompt(),
             "privileged": environment.privileged_context(task),
+            "metadata": environment.trajectory_metadata(task),
             "episode": play_oracle(environment, task).document(),
         }
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -114,4 +122,6 @@ def answer_request(text: str) -> dict[str, str]:
 
 def main() -> None:
     """Answer the request on standard input, on standard output."""
-    json.dump(answer_request(sys.stdin.read()), sys.stdout)
+    with redirect_stdout(sys.stderr):  # an environment may print
+        prints = answer_request(sys.stdin.read())
+    json.dump(prints, sys.stdout)

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from core.environments.base import Environment
-from core.errors import InputError
+from core.errors import InputError, OpdError
 
 BUILT_IN = {
     "calculator": "core.environments.calculator",
@@ -68,12 +68,16 @@ def construct(name: str, kind: type[Environment], params: Mapping[str, Any]) -> 
     """Return a new instance of an environment's class.
 
     Raises:
-        InputError: The class is abstract, or does not take these parameters.
+        InputError: The class is abstract, or does not take these parameters; or its constructor
+            raises something.
     """
     try:
         return kind(**params)
-    except TypeError as error:
+    except OpdError:
+        raise
+    except Exception as error:  # a constructor of a user's own raises what it likes
+        words = str(error) if isinstance(error, TypeError) else f"{type(error).__name__}: {error}"
         raise InputError(
-            f"environment {name!r} cannot be made with {dict(params)}: {error}",
+            f"environment {name!r} cannot be made with {dict(params)}: {words}",
             "See environment.params in the recipe.",
         ) from error

@@ -246,7 +246,9 @@ class Decoder:
         held = [row for row, state in enumerate(self._states) if state.slot is not None]
         enough = (count for count in self._independence.row_counts if count >= len(held))
         stop = min(enough, default=len(self._states))
-        free = [row for row in range(min(stop, len(self._states))) if row not in set(held)]
+        if held[-1] < stop:
+            return
+        free = sorted(set(range(stop)) - set(held))
         for target, source in zip(free, [row for row in held if row >= stop], strict=False):
             self._move(source, target)
 

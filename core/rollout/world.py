@@ -49,6 +49,12 @@ class Attempt:
         self.finished = True
 
 
+def _checked(limits: object) -> ToolLimits:
+    if not isinstance(limits, ToolLimits):
+        raise TypeError(f"tool_limits returned {type(limits).__name__}, not ToolLimits")
+    return limits
+
+
 class World:
     """Runs the methods of one environment, one at a time.
 
@@ -75,9 +81,7 @@ class World:
         Limits are the environment's code too: what they raise is what the call raises.
         """
         try:
-            limits = self._environment.tool_limits(tool)
-            if not isinstance(limits, ToolLimits):
-                raise TypeError(f"tool_limits returned {type(limits).__name__}, not ToolLimits")
+            limits = _checked(self._environment.tool_limits(tool))
         except (Exception, SystemExit) as error:
             self._attempt = Attempt(work, finished=True, error=error)
             return

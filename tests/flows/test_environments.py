@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core.environments import starter
+
 REPO = Path(__file__).resolve().parents[2]
 WITHOUT_TORCH = """
 import sys
@@ -96,6 +98,8 @@ def test_the_list_names_all_and_what_they_ask(tmp_path):
         (["sample", "calculator", "--split", "odd"], "train, eval, test"),
         (["new", "Calculator"], "lower-case letters"),
         (["new", "calculator"], "no built-in environment's name"),
+        (["new", "task"], "a class that a world needs"),
+        (["new", "none"], "a class that a world needs"),
         (["new", "world", "--out", "taken.py"], "taken.py exists"),
         (["new", "world", "--out", "no/such/place.py"], "cannot be written"),
     ],
@@ -103,3 +107,22 @@ def test_the_list_names_all_and_what_they_ask(tmp_path):
 def test_bad_input_is_refused_in_two_lines(tmp_path, words, fragment):
     (tmp_path / "taken.py").write_text("")
     refused(opd(*words, cwd=tmp_path), fragment)
+
+
+@pytest.mark.parametrize("command", ["check", "sample"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('rng = Random(f"starter:{seed}', "raise KeyError('till'); rng = Random(f\"starter:{seed}"),
+        (
+            "    def begin(",
+            "    def __init__(self):\n        raise KeyError('till')\n\n    def begin(",
+        ),
+    ],
+    ids=["generate_task", "constructor"],
+)
+def test_what_a_world_raises_is_no_fault_of_ours(tmp_path, command, old, new):
+    path = tmp_path / "odd.py"
+    source = Path(starter.__file__).read_text(encoding="utf-8")
+    path.write_text(source.replace(old, new))
+    refused(opd(command, "odd.py", cwd=tmp_path), "KeyError: 'till'")

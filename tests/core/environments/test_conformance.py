@@ -182,6 +182,24 @@ def test_a_planted_fault_is_found_and_named(tmp_path, fault):
     assert reason in " ".join(found[check].reasons)
 
 
+def test_an_environment_may_print(tmp_path):
+    assert planted(tmp_path, "ITEMS = (", "print('open'); ITEMS = (").passed
+
+
+@pytest.mark.parametrize(
+    ("check", "method", "reason"),
+    [
+        ("refusals", "def tool_limits(self, tool): return {'price': None}[tool]", "KeyError"),
+        ("refusals", "def tool_limits(self, tool): return None", "not ToolLimits"),
+        ("determinism", "def trajectory_metadata(self, task): return {'at': object}", "JSON"),
+    ],
+)
+def test_what_only_a_run_asks_for_is_tried_too(tmp_path, check, method, reason):
+    done = planted(tmp_path, "    def begin(", f"    {method}\n\n    def begin(")
+    found = {finding.check: finding for finding in done.findings}
+    assert reason in " ".join(found[check].reasons)
+
+
 def test_an_answer_in_the_prompt_is_a_warning_alone(tmp_path):
     old = 'prompt=f"Shop {shop}: what does {wanted} cost?"'
     done = planted(tmp_path, old, 'prompt=f"Shop {shop}: {wanted}, is it {total}?"')
