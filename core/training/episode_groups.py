@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
-from core.trajectory.trajectory import Trajectory
+
+class Branch(Protocol):
+    """A trajectory, or what is trained of one."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the last or only branch of its episode."""
+        ...
 
 
-def episode_groups(trajectories: Sequence[Trajectory], size: int) -> list[range]:
+def episode_groups(trajectories: Sequence[Branch], size: int) -> list[range]:
     """Return ranges of trajectories that hold ``size`` episodes each, the last perhaps fewer.
 
     The branches of an episode follow one another and stay together: they come from one sampling.

@@ -40,6 +40,8 @@ class Example:
     """Selection weights."""
     span_types: Sequence[str]
     """Span of each target token."""
+    is_whole: bool = True
+    """Whether it is the last or only branch of its episode."""
 
     @property
     def needed_ids(self) -> Sequence[int]:

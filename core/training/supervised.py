@@ -12,6 +12,7 @@ from core.recipe.runtime import Runtime
 from core.recipe.specs import SelectionSpec, ToyFitSpec
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
 from core.selection.selectors import OwnRule, select_positions
+from core.training.episode_groups import episode_groups
 from core.training.group import Example, Objective, clear_gradients
 from core.training.optimizer import NO_MOMENTS, Optimizer
 from core.training.state import StudentState, copy_trainable
@@ -107,7 +108,8 @@ def fit(
     Args:
         backend: The model; it is left with the trained weights.
         state: Where training starts; it is not changed.
-        examples: Traces with the positions that are trained.
+        examples: Traces with the positions that are trained; the branches of a trace follow one
+            another, are drawn together and count as one.
         plan: Order, optimizer and learning rate.
         runtime: Physical sizes.
 
@@ -127,12 +129,14 @@ def fit(
     optimizer = Optimizer(backend.trainable(), plan.optimizer, state.moments)
     stepper = Stepper(backend, optimizer, plan.schedule, Objective(plan.aggregation), runtime)
     rows = []
+    traces = episode_groups(examples, 1)
     order = task_order(
-        len(examples), plan.order_seed, state.counters.task_cursor, plan.demonstrations
+        len(traces), plan.order_seed, state.counters.task_cursor, plan.demonstrations
     )
     try:
         for cycle, group in groups(order, plan):
-            _, row = stepper.step([examples[index] for index in group], lambda _: None)
+            chosen = [examples[branch] for index in group for branch in traces[index]]
+            _, row = stepper.step(chosen, lambda _: None)
             rows.append({"phase": "sft", "cycle": cycle, "oracle_ce_loss": row["loss"], **row})
     except BaseException:
         clear_gradients(backend)
@@ -175,6 +179,7 @@ def _example(
         target_ids=aligned.target_token_ids,
         weights=aligned.token_weights,
         span_types=aligned.span_types,
+        is_whole=trajectory.is_whole,
     )
 
 

@@ -112,6 +112,25 @@ def test_every_task_comes_up_once_per_pass(count, seed, cursor):
     assert sorted(found) == list(range(count))
 
 
+@pytest.mark.parametrize("demonstrations", [None, 2])
+def test_the_branches_of_a_demonstration_are_drawn_together(
+    small_toy, traces, state_of, demonstrations
+):
+    """C23: a trace whose history was rewritten is several trajectories, and one demonstration."""
+    place = {"parent_id": "t", "branches": 3}
+    branches = [
+        trace.model_copy(update={**place, "branch_index": index})
+        for trace in traces[:4]
+        for index in range(3)
+    ]
+    plan = replace(PLAN, cycles=1, rollouts_per_cycle=4, group_size=2)
+    plan = replace(plan, demonstrations=demonstrations)
+    backend = small_toy(1)
+    done = fit(backend, state_of(backend), examples_of(branches), plan, RUNTIME)
+    assert [row["trajectories_in_step"] for row in done.rows] == [6, 6]
+    assert done.state.counters.task_cursor == 4
+
+
 def test_training_lowers_the_loss_and_counts_what_it_did(small_toy, traces, state_of):
     backend = small_toy(1)
     start = state_of(backend)
