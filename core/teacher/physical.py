@@ -31,6 +31,8 @@ PIECE = 64
 """Most hidden states of one projection."""
 WIDE = 256
 """Hidden size from which a single row keeps a CPU busy: dummy rows would cost and gain nothing."""
+CPU_TOKENS = 512
+"""Tokens of a pass that keep a CPU busy with a narrower model, padding included."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ class ScoringShape:
             rows, limit = backend.physical_rows, limit or AUTO_PADDED_TOKENS
         if limit is not None:
             rows = max(1, min(rows, limit // width))
-        if backend.device.type == "cpu" and backend.hidden_size >= WIDE:
-            rows = 1
+        if backend.device.type == "cpu":
+            busy = 1 if backend.hidden_size >= WIDE else max(1, CPU_TOKENS // width)
+            rows = min(rows, busy)
         return cls(rows, width, min(PIECE, runtime.chunk_size))
 
 
