@@ -37,5 +37,8 @@ def cold_start(
     resident.state = state.digest()
     write_model(context.out, read_model(origin))
     write_jsonl(context.out / "metrics.jsonl", done.rows)
-    headline = {"optimizer_steps": len(done.rows), "last_loss": done.rows[-1]["loss"]}
+    headline = {
+        "optimizer_steps": len(done.rows),
+        "last_loss": done.rows[-1]["loss"] if done.rows else None,
+    }
     return {**headline, **done.physical}

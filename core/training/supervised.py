@@ -114,7 +114,8 @@ def fit(
         runtime: Physical sizes.
 
     Returns:
-        The state after all steps, with the optimizer's memory, and a row per step.
+        The state after all steps, with the optimizer's memory, and a row per step. Groups without
+        a weighted position take no step.
 
     Raises:
         InputError: There are no traces, or none has a position to train.
@@ -136,6 +137,8 @@ def fit(
     try:
         for cycle, group in groups(order, plan):
             chosen = [examples[branch] for index in group for branch in traces[index]]
+            if not any(any(example.weights) for example in chosen):
+                continue
             _, row = stepper.step(chosen, lambda _: None)
             rows.append({"phase": "sft", "cycle": cycle, "oracle_ce_loss": row["loss"], **row})
     except BaseException:

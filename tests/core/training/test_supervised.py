@@ -103,6 +103,19 @@ def test_a_selection_weighs_the_oracle_s_tokens(traces):
     assert set(example.span_types) == {"assistant_tool_call", "assistant_final"}
 
 
+def test_a_group_without_a_weighted_position_takes_no_step(
+    small_toy, traces, state_of, write_episode
+):
+    """With no gradient the optimizer's memory would still move the weights, at a loss of 0."""
+    empty = examples_of([write_episode([("system", 3), ("user", 4)])])
+    backend = small_toy(1)
+    plan = replace(PLAN, cycles=1, rollouts_per_cycle=6, group_size=1)
+    done = fit(backend, state_of(backend), [*examples_of(traces[:2]), *empty], plan, RUNTIME)
+    assert len(done.rows) == 4
+    assert min(row["selected_positions"] for row in done.rows) > 0
+    assert done.state.counters.parameter_version == 4
+
+
 # ---------------------------------------------------------------- properties
 
 
