@@ -120,7 +120,8 @@ def _split(recipe: Recipe, call: Call, split: Split, train: Ref = None) -> Ref:
     if source is None:
         return call(prepare_splits, steps.split_spec(recipe, split), name=name)
     tokenizer = model_steps.tokenizer_spec(recipe, recipe.models.student)
-    spec = sources.prompt_split_spec(source, split, tokenizer)
+    template = recipe.rollout.own_template
+    spec = sources.prompt_split_spec(source, split, tokenizer, template)
     return call(prepare_prompts, spec, name=name, **({"train": train} if train else {}))
 
 

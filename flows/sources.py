@@ -9,7 +9,7 @@ from core.errors import ModelSourceError
 from core.evaluation.qualification import check_evidence
 from core.models.adapter_directory import AdapterDirectory
 from core.models.building import DIGEST_PREFIX
-from core.models.identity import ResolvedModel, resolve, resolve_adapter
+from core.models.identity import TEMPLATE_FILES, ResolvedModel, resolve, resolve_adapter
 from core.prompts.places import DIGEST_PREFIX as FILE_PREFIX
 from core.prompts.places import locate_file
 from core.recipe.recipe import Recipe
@@ -132,12 +132,14 @@ def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: boo
 
 
 def _with_template(found: ResolvedModel) -> str:
-    """Return a digest that holds for the chat template too, which has a file of its own."""
-    template = found.path / "chat_template.jinja"
-    if not template.is_file():
-        return found.digest
-    content = hashlib.sha256(template.read_bytes()).hexdigest()
-    return hashlib.sha256(f"{found.digest} {content}".encode()).hexdigest()
+    """Return a digest that holds for the chat templates too, which have files of their own."""
+    digest = found.digest
+    for pattern in TEMPLATE_FILES:
+        for template in sorted(found.path.glob(pattern)):
+            content = hashlib.sha256(template.read_bytes()).hexdigest()
+            own = "" if template.name == pattern else f" {template.name}"
+            digest = hashlib.sha256(f"{digest} {content}{own}".encode()).hexdigest()
+    return digest
 
 
 def _adapted(role: str, asked: M, located: M, runtime: Runtime, places: dict[str, Path]) -> M:

@@ -35,8 +35,19 @@ PLAIN = {
     "layer_replication": None,
     "lora_bias": False,
     "trainable_token_indices": None,
+    "alora_invocation_tokens": None,
+    "target_parameters": None,
+    "use_qalora": False,
+    "use_bdlora": None,
+    "arrow_config": None,
+    "kasa_config": None,
+    "monteclora_config": None,
+    "velora_config": None,
 }
 """Settings of PEFT that change what an adapter computes, with the one value that runs here."""
+
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Starts of ``init_lora_weights`` by which PEFT changes the base's own weights when it loads."""
 
 
 class Document(BaseModel):
@@ -151,6 +162,12 @@ def read_lora(file: Path) -> Lora:
                 f"{file}: {key} is {config[key]!r}, which does not run here",
                 f"Use an adapter with {key}: {value!r}.",
             )
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.startswith(CHANGES_BASE):
+        raise ModelSourceError(
+            f"{file}: init_lora_weights is {start!r}, so it belongs to a changed base",
+            "Convert it with PEFT to a plain LoRA adapter of the unchanged base.",
+        )
     targets = config.get("target_modules")
     if not isinstance(targets, list) or not all(isinstance(name, str) for name in targets):
         raise ModelSourceError(

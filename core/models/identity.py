@@ -26,6 +26,9 @@ CONTENT_FILES = (
 )
 """Files beside the weights that change what a model computes; absent ones are skipped."""
 
+TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
+"""Chat templates that lie beside the tokenizer; they change only episodes that they frame."""
+
 
 @dataclass(frozen=True)
 class ResolvedModel:
@@ -59,7 +62,8 @@ def resolve(
         ModelSourceError: Nothing usable is there.
         MissingDependencyError: A Hub id was given and no client is installed.
     """
-    path = _found(model_id, revision, [*CONTENT_FILES, "*.safetensors"], offline=offline)
+    patterns = [*CONTENT_FILES, *TEMPLATE_FILES, "*.safetensors"]
+    path = _found(model_id, revision, patterns, offline=offline)
     return ResolvedModel(path.resolve(), model_digest(path, stamps))
 
 

@@ -31,19 +31,24 @@ class RawRow:
     values: dict[str, Any]
 
 
-def read_rows(path: Path, columns: Sequence[str], batch_size: int) -> Iterator[RawRow]:
+def read_rows(
+    path: Path, columns: Sequence[str], batch_size: int, optional: Sequence[str] = ()
+) -> Iterator[RawRow]:
     """Yield the rows of a file in order.
 
     Args:
         path: Parquet, or one JSON object per line; empty lines are no rows.
         columns: Dotted names of the columns that are needed; others are not read from Parquet.
         batch_size: Rows of a Parquet file in memory at a time.
+        optional: Columns that are read too where a file has them.
 
     Raises:
         PromptFileError: The file or a row of it cannot be read; names both.
     """
-    rows = _parquet_rows(path, columns, batch_size) if is_parquet(path) else _json_rows(path)
-    yield from rows
+    if is_parquet(path):
+        yield from _parquet_rows(path, columns, batch_size, optional)
+    else:
+        yield from _json_rows(path)
 
 
 def is_parquet(path: Path) -> bool:
@@ -66,7 +71,9 @@ def _unreadable(path: Path, error: OSError) -> PromptFileError:
     )
 
 
-def _parquet_rows(path: Path, columns: Sequence[str], batch_size: int) -> Iterator[RawRow]:
+def _parquet_rows(
+    path: Path, columns: Sequence[str], batch_size: int, optional: Sequence[str]
+) -> Iterator[RawRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -75,7 +82,7 @@ def _parquet_rows(path: Path, columns: Sequence[str], batch_size: int) -> Iterat
         with pq.ParquetFile(path) as file:
             present = file.schema_arrow.names
             heads = {_head(name, present) for name in columns}
-            wanted = [name for name in present if name in heads]
+            wanted = [name for name in present if name in heads or name in optional]
             _check_columns(path, columns, present)
             for batch in file.iter_batches(batch_size=batch_size, columns=wanted):
                 for values in batch.to_pylist():

@@ -14,8 +14,9 @@ from core.environments.prompt_world import DEMONSTRATION, HINT, SYSTEM, UNRATED
 from core.errors import PromptFileError
 from core.prompts.bounds import prompt_length, shortened
 from core.prompts.files import read_rows
-from core.prompts.row import PromptRow, columns, read_row
+from core.prompts.row import OPTIONAL, PromptRow, columns, read_row
 from core.recipe.prompt_specs import PromptSplitSpec
+from core.trajectory.template import CHATML, Template
 from core.trajectory.tokens import TokenCodec
 
 
@@ -49,6 +50,7 @@ class PromptReader:
         codec: The student's tokenizer.
         batch_size: Rows of a Parquet file in memory at a time.
         train: Tasks of the train split, which must share no prompt with another.
+        template: How messages are framed.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class PromptReader:
         codec: TokenCodec,
         batch_size: int,
         train: Iterable[Task] = (),
+        template: Template = CHATML,
     ) -> None:
         self.counts = PromptCounts()
         self._spec = spec
         self._codec = codec
+        self._template = template
         self._batch_size = batch_size
         self._train = {_digest(task.metadata[SYSTEM], task.prompt) for task in train}
         self._seen: set[bytes] = set()
@@ -73,7 +77,7 @@ class PromptReader:
         """
         wanted = columns(self._spec)
         for index, path in enumerate(paths):
-            for raw in read_rows(path, wanted, self._batch_size):
+            for raw in read_rows(path, wanted, self._batch_size, OPTIONAL):
                 self.counts.rows += 1
                 row = self._bounded(read_row(raw, self._spec))
                 if row is not None and self._is_apart(row):
@@ -86,7 +90,8 @@ class PromptReader:
             )
 
     def _bounded(self, row: PromptRow) -> PromptRow | None:
-        limit, length = self._spec.max_prompt_length, prompt_length(row, self._codec)
+        limit, frames = self._spec.max_prompt_length, self._template
+        length = prompt_length(row, self._codec, frames)
         if length > limit:
             if self._spec.filter_overlong_prompts:
                 self.counts.dropped_overlong += 1
@@ -98,9 +103,9 @@ class PromptReader:
                     "Raise it, set source.truncation: left or right, or "
                     "source.filter_overlong_prompts: true.",
                 )
-            row = shortened(row, self._codec, limit, self._spec.truncation)
+            row = shortened(row, self._codec, limit, self._spec.truncation, frames)
             self.counts.truncated += 1
-            length = prompt_length(row, self._codec)
+            length = prompt_length(row, self._codec, frames)
         self._check_demonstration(row)
         self.counts.longest_prompt = max(self.counts.longest_prompt, length)
         return row

@@ -12,6 +12,9 @@ from core.recipe.prompt_specs import PromptSplitSpec
 
 MISSING = object()
 
+OPTIONAL = ("data_source",)
+"""Columns that a row may have and no key names."""
+
 
 @dataclass(frozen=True)
 class PromptRow:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from core.environments.answer_checks import AnswerCheck
+from core.recipe.schema.rollout import OwnTemplate
 from core.recipe.specs import Spec, TokenizerSpec
 
 
@@ -41,3 +42,5 @@ class PromptSplitSpec(Spec):
     """Column of a teacher's hint."""
     overlap: Literal["error", "drop"] | None
     """What happens to a prompt that the train split has too; null for the train split."""
+    template: OwnTemplate | None = None
+    """Frames of the messages that prompts are measured with; null is ChatML."""

@@ -7,6 +7,7 @@ from core.recipe.plugin_specs import plugin_spec
 from core.recipe.prompt_specs import PromptSplitSpec
 from core.recipe.recipe import Recipe
 from core.recipe.schema.environment import EnvironmentSection
+from core.recipe.schema.rollout import OwnTemplate
 from core.recipe.schema.source import ParquetSource
 from core.recipe.specs import EnvironmentSpec, LimitsSpec, TokenizerSpec
 
@@ -90,7 +91,10 @@ def task_order_spec(recipe: Recipe) -> TaskOrderSpec | None:
 
 
 def prompt_split_spec(
-    source: ParquetSource, split: Split, tokenizer: TokenizerSpec
+    source: ParquetSource,
+    split: Split,
+    tokenizer: TokenizerSpec,
+    template: OwnTemplate | None = None,
 ) -> PromptSplitSpec:
     """Return what the tasks of one split of files depend on.
 
@@ -98,6 +102,7 @@ def prompt_split_spec(
         source: The files and how they are read.
         split: ``train`` or ``eval``.
         tokenizer: The student's.
+        template: Use of the tokenizer's own template; None is ChatML.
     """
     train = split == "train"
     taught = train and source.demonstration_key is not None
@@ -118,4 +123,5 @@ def prompt_split_spec(
         demonstration_key=source.demonstration_key if train else None,
         privileged_key=source.privileged_key if train else None,
         overlap=None if train else source.overlap,
+        template=template,
     )

@@ -100,3 +100,22 @@ def test_an_adapter_of_another_base_is_refused(adapter, monkeypatch, tmp_path):
 def test_a_teacher_without_the_evidence_that_is_demanded_is_refused(adapter):
     with pytest.raises(QualificationError, match="carries no evaluation"):
         located(adapter, "models.teacher.adapter.require_policy_evaluation=true")
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
+)
+def test_every_chat_template_counts_where_it_frames_the_episodes(tmp_path, name):
+    def student(*overrides):
+        loaded = load_text(RECIPE, overrides)
+        return locate_models(loaded.recipe, loaded.runtime)[0].models.student.model_id
+
+    framed = "rollout.template=tokenizer"
+    without = student(framed)
+    template = tmp_path / "base" / name
+    template.parent.mkdir(parents=True)
+    template.write_text("{{ messages }}")
+    first = student(framed)
+    template.write_text("{{ tools }}")
+    assert len({without, first, student(framed)}) == 3
+    assert student() == without

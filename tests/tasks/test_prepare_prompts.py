@@ -11,6 +11,7 @@ from core.artifacts.store import Store
 from core.environments.task_file import read_tasks
 from core.errors import PromptFileError
 from core.recipe.loading import load
+from core.recipe.prompt_specs import PromptSplitSpec
 from core.trajectory.io import read_trajectories
 from flows.graph import run_graph
 from flows.sources import locate
@@ -117,3 +118,12 @@ def test_demonstrations_alone_may_be_learnt_from(run):
 def test_a_prompt_in_both_splits_stops_the_run_with_its_row(run):
     with pytest.raises(PromptFileError, match="row 1: the train split has this prompt too"):
         run("source.val_files=[recipes/data/word_problems_train.jsonl]")
+
+
+def test_prompts_are_measured_in_the_frames_of_their_episodes():
+    models = [f"models.{role}.model_id=some/model" for role in ("student", "teacher")]
+    words = ["models.backend=hf", "rollout.template=tokenizer", *models]
+    specs = []
+    run_graph(load(RECIPE, words).recipe, lambda step, spec, **rest: specs.append(spec))
+    splits = [spec for spec in specs if isinstance(spec, PromptSplitSpec)]
+    assert [spec.template for spec in splits] == ["tokenizer", "tokenizer"]

@@ -132,6 +132,8 @@ def test_an_altered_file_is_refused(exported, name):
     [
         ("peft_type", "IA3"),
         ("use_dora", True),
+        ("alora_invocation_tokens", [7]),
+        ("init_lora_weights", "pissa_niter_4"),
         ("use_rslora", True),
         ("rank_pattern", {"q_proj": 8}),
         ("modules_to_save", ["lm_head"]),

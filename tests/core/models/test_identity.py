@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,14 @@ def test_an_uncached_hub_id_is_refused_offline_with_the_command_that_fetches_it(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelSourceError, match="hf download nobody/nothing"):
         resolve("nobody/nothing", offline=True)
+
+
+def test_a_chat_template_in_a_file_of_its_own_is_fetched_from_the_hub(model, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download",
+        lambda name, *, allow_patterns, **options: asked.extend(allow_patterns) or str(model),
+    )
+    resolve("owner/name")
+    files = ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
+    assert all(any(fnmatch(file, pattern) for pattern in asked) for file in files)

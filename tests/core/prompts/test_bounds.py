@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.environments.prompt_world import PromptWorld
 from core.errors import PromptFileError
+from core.models.framing import frame_template
 from core.prompts.bounds import prompt_length, shortened
 from core.prompts.row import PromptRow
 from core.trajectory.transcript import Transcript
@@ -24,6 +26,15 @@ def test_the_user_message_loses_its_start_or_its_end(toy_codec):
     assert shortened(row(), toy_codec, full - 3, "left").user == "3456789"
     assert shortened(row(), toy_codec, full - 3, "right").user == "0123456"
     assert shortened(row(), toy_codec, full - 3, "left").system == "S"
+
+
+def test_a_prompt_is_measured_in_the_frames_that_it_will_have(templated):
+    codec = templated("thinking")
+    template = frame_template(codec, PromptWorld(), "tokenizer")
+    read = Transcript(codec, template).start("S", "0123456789")
+    assert prompt_length(row(), codec, template) == len(read) != prompt_length(row(), codec)
+    cut = shortened(row(), codec, len(read) - 3, "left", template)
+    assert len(Transcript(codec, template).start(cut.system, cut.user)) == len(read) - 3
 
 
 @given(st.text(min_size=1), st.integers(1, 40), st.sampled_from(["left", "right"]))

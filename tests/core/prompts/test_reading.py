@@ -55,6 +55,13 @@ def test_a_longer_prompt_is_refused_shortened_or_left_out_and_counted(
     assert (counts.rows, counts.tasks, counts.dropped_overlong) == (3, 2, 1)
 
 
+def test_a_data_source_is_read_from_either_format(read, gsm8k, jsonl, parquet):
+    rows = [{**row, "data_source": "gsm8k"} for row in QUESTIONS]
+    expected, _ = read(gsm8k(), jsonl(rows))
+    assert expected[0].metadata["data_source"] == "gsm8k"
+    assert read(gsm8k(), parquet(rows))[0] == expected
+
+
 def test_a_repeated_prompt_is_counted(read, gsm8k, jsonl):
     tasks, counts = read(gsm8k(), jsonl([QUESTIONS[0], QUESTIONS[0], QUESTIONS[1]]))
     assert (len(tasks), counts.repeated) == (3, 1)
