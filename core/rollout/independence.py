@@ -8,6 +8,7 @@ fewer rows or key slots provably give the same bits, a step may leave out the em
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,10 @@ from core.seeding import derive_seed
 logger = logging.getLogger(__name__)
 
 SHIFT = 5
-"""Rows that the check moves every row by; no divisor of usual row counts."""
+"""Rows that the check moves every row by; no divisor of usual row counts, and odd: an even row
+becomes an odd one."""
+ALONE = 4
+"""Rows whose prefill is compared where rows are prefilled one by one: each costs a step."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def independence_fingerprint(backend: Backend, shape: EngineShape) -> Independen
         The findings. Dependence is a finding too, logged as a warning.
     """
     probe = _Probe(backend, shape)
-    decoded_SV, prefilled_SCH = probe.decode(), probe.prefill()
+    decoded_SV, prefilled_SCH = probe.decode(), probe.prefill(probe.first_rows())
     independent = probe.company_is_irrelevant(decoded_SV, prefilled_SCH)
     counts, decode_widths, prefill_widths = [], [], []
     if independent:
@@ -153,8 +157,13 @@ class _Probe:
         )
         return self.backend.project(hidden_SQH[:, 0])
 
-    def prefill(self, groups: int | None = None, width: int | None = None) -> Tensor:
-        """Return hidden states of one prefill step per group, by default on all rows and slots."""
+    def first_rows(self) -> list[int]:
+        """Return the first row of each group that is prefilled for comparison: all, or some."""
+        rows, size = self.shape.rows, self.shape.group
+        return list(range(0, rows, size) if size > 1 else range(0, min(rows, 2 * ALONE), 2))
+
+    def prefill(self, first_rows: Sequence[int], width: int | None = None) -> Tensor:
+        """Return hidden states of one prefill step per group, by default on all slots."""
         size = self.shape.group
         offsets_C = torch.arange(self.shape.block, device=self.backend.device)
         parts = [
@@ -163,7 +172,7 @@ class _Probe:
                 self.cursors_S[start : start + size, None] + offsets_C,
                 window(self.cache, start, start + size, width or self.shape.width),
             )
-            for start in range(0, (groups or self.shape.rows // size) * size, size)
+            for start in first_rows
         ]
         return torch.cat(parts)
 
@@ -189,24 +198,30 @@ class _Probe:
     def prefills_alike(self, width: int) -> bool:
         """Prefill the first group with ``width`` slots and compare."""
         self.cursors_S = self.spread(width, self.shape.block)
-        return torch.equal(self.prefill(1, width), self.prefill(1))
+        return torch.equal(self.prefill([0], width), self.prefill([0]))
 
     def company_is_irrelevant(self, decoded_SV: Tensor, prefilled_SCH: Tensor) -> bool:
         """Move all rows, then replace every other row and the padding, and compare."""
         rows, half = self.shape.rows, (self.shape.block + 1) // 2
+        first, kept = self.first_rows(), slice(1, None, 2)
         for tensor in [*self.cache.keys, *self.cache.values]:
             tensor.copy_(tensor.roll(SHIFT, 0))
         self.cursors_S = self.cursors_S.roll(SHIFT, 0)
         self.token_ids_SC = self.token_ids_SC.roll(SHIFT, 0)
-        decoded_SV, prefilled_SCH = decoded_SV.roll(SHIFT, 0), prefilled_SCH.roll(SHIFT, 0)
+        decoded_SV = decoded_SV.roll(SHIFT, 0)
+        if self.shape.group > 1:
+            prefilled_SCH = prefilled_SCH.roll(SHIFT, 0)
+        else:
+            first, kept = [(row + SHIFT) % rows for row in first], slice(None)
         moved = torch.equal(self.decode(), decoded_SV)
-        moved &= torch.equal(self.prefill(), prefilled_SCH)
-        others = torch.arange(1, rows, 2)
+        moved &= torch.equal(self.prefill(first), prefilled_SCH)
+        others = torch.arange(0, rows, 2)
         self.refill(others)
         self.token_ids_SC[others] = self.tokens(len(others), self.shape.block)
         self.token_ids_SC[:, half:] = self.tokens(rows, self.shape.block - half)
-        replaced = torch.equal(self.decode()[::2], decoded_SV[::2])
-        replaced &= torch.equal(self.prefill()[::2, :half], prefilled_SCH[::2, :half])
+        replaced = torch.equal(self.decode()[1::2], decoded_SV[1::2])
+        again_SCH = self.prefill(first)
+        replaced &= torch.equal(again_SCH[kept, :half], prefilled_SCH[kept, :half])
         return moved and replaced
 
 
