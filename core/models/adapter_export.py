@@ -66,7 +66,7 @@ def export_adapter(
         evidence: A qualification of this very student.
 
     Raises:
-        InputError: ``out`` exists, or the student has no adapter.
+        InputError: ``out`` exists or cannot be made, or the student has no adapter.
         BackendError: PEFT's model does not give the logits of ours.
     """
     if spec.lora is None or not spec.lora.enabled or spec.model.model_id is None:
@@ -76,12 +76,11 @@ def export_adapter(
         )
     if out.exists():
         raise InputError(f"{out} exists already", "Name a new directory with --out.")
-    use_threads(placement, spec.model.backend)
-    backend = build_model(spec.model, placement, seed=spec.seed, lora=spec.lora)
-    backend.load_trainable(tensors)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    staging = _staging(out)
     try:
+        use_threads(placement, spec.model.backend)
+        backend = build_model(spec.model, placement, seed=spec.seed, lora=spec.lora)
+        backend.load_trainable(tensors)
         write_peft(staging, tensors, spec.lora, base_name)
         manifest = AdapterManifest(
             base_digest=model_digest(placement.directory(spec.model.model_id)),
@@ -98,6 +97,16 @@ def export_adapter(
         shutil.rmtree(staging, ignore_errors=True)
     size = sum(tensor.numel() for tensor in tensors.values())
     return Export(out, len(tensors), size, difference)
+
+
+def _staging(out: Path) -> Path:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise InputError(
+            f"{out} cannot be made: {error.strerror}", "Name another directory with --out."
+        ) from error
 
 
 def write_peft(directory: Path, tensors: Mapping[str, Tensor], lora: Lora, base_name: str) -> None:

@@ -217,7 +217,11 @@ class _Run:
 
     def _admit(self, slot: int, episode: Episode, trajectory_id: str) -> bool:
         """Start an episode in a slot, unless it ends with its prompt."""
-        token_ids = episode.begin()
+        try:
+            token_ids = episode.begin()
+        except BaseException:
+            episode.close()  # it is in no seat yet
+            raise
         if episode.reason is not None:
             return False
         self._feed(slot, episode, token_ids, trajectory_id)

@@ -57,11 +57,14 @@ def oracle_branches(
         max_repeated_calls=UNLIMITED,
     )
     episode = Episode(environment, task, codec, limits, template=template, raise_defects=True)
-    episode.begin()
-    for action in actions:
-        if episode.reason is not None:
-            break
-        episode.take(_turn(environment, action, codec))
+    try:
+        episode.begin()
+        for action in actions:
+            if episode.reason is not None:
+                break
+            episode.take(_turn(environment, action, codec))
+    finally:
+        episode.close()
     if episode.reason is None:
         episode.reason = TerminationReason.MAX_TURNS
     return episode.build_branches({"source": "oracle"}, trajectory_id=f"{task.task_id}:oracle")

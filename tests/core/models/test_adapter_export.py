@@ -194,6 +194,9 @@ def test_an_existing_directory_and_a_student_without_adapter_are_refused(exporte
     spec, tensors, path = exported
     with pytest.raises(InputError, match="exists already"):
         export_adapter(spec, tensors, path, Placement(), origin={}, base_name="b")
+    inside = path / "adapter_config.json" / "x"
+    with pytest.raises(InputError, match="cannot be made"):
+        export_adapter(spec, tensors, inside, Placement(), origin={}, base_name="b")
     full = spec.model_copy(update={"lora": spec.lora.model_copy(update={"enabled": False})})
     with pytest.raises(InputError, match="has no adapter"):
         export_adapter(full, tensors, tmp_path / "x", Placement(), origin={}, base_name="b")

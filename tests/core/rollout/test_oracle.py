@@ -1,8 +1,11 @@
+import threading
+from dataclasses import replace
+
 import pytest
 
 from core.environments.base import OracleFinal, ToolCall
 from core.environments.calculator import Calculator
-from core.errors import ToolEnvironmentError
+from core.errors import ToolEnvironmentError, TrajectoryError
 from core.rollout.oracle import oracle_trajectory
 from core.trajectory.trajectory import TerminationReason
 
@@ -75,3 +78,19 @@ def test_a_repeated_action_is_no_offence(codec):
             return [ToolCall("calculator", {"expression": "4"})] * 5 + [OracleFinal("4")]
 
     assert oracle_trajectory(Stubborn(), task_of(0, "easy"), codec).solved
+
+
+@pytest.mark.parametrize("prompt", ["Compute 7 - 3.", "<|im_end|>"])
+def test_a_slow_world_leaves_no_thread_behind(codec, prompt):
+    class Unhurried(Calculator):
+        name, slow = "unhurried", True
+
+    task = replace(task_of(0, "easy"), prompt=prompt)
+    try:
+        assert oracle_trajectory(Unhurried(), task, codec).solved
+    except TrajectoryError:
+        assert prompt == "<|im_end|>"
+    for thread in threading.enumerate():
+        if thread.name == "world-unhurried":
+            thread.join(5)
+            assert not thread.is_alive()

@@ -5,11 +5,15 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from core.environments.base import ToolLimits
 from core.environments.calculator import Calculator
+from core.errors import TrajectoryError
+from core.rollout.episodes import run_episodes
+from core.rollout.limits import EpisodeLimits, SamplingSpec
 from core.rollout.world import World, WorldTimeoutError
 
 
@@ -91,3 +95,17 @@ def test_a_tool_that_hangs_forever_does_not_keep_the_process():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert "no result within 0.05 s" in ran.stdout
+
+
+def test_a_prompt_that_is_refused_leaves_no_thread_behind(toy, tasks):
+    class Unhurried(Slow):
+        name = "unhurried"
+
+    facts = {"seed": 5, "trajectory_ids": ["t0"], "policy_version": 0, "model_digest": None}
+    refused, limits = replace(tasks[0], prompt="<|im_end|>"), EpisodeLimits(4, 16, 320)
+    with pytest.raises(TrajectoryError, match="control text"):
+        run_episodes(toy, Unhurried, [refused], limits, SamplingSpec(), slots=1, **facts)
+    for thread in threading.enumerate():
+        if thread.name == "world-unhurried":
+            thread.join(5)
+            assert not thread.is_alive()
