@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from core.errors import InterruptedRunError, OpdError
+from core.errors import InterruptedRunError, OpdError, QualificationError
 from flows.cache import app as cache
 from flows.environments import app as environments
 
@@ -131,6 +131,30 @@ def sample(
     lines = prompts or (line.strip() for line in sys.stdin)
     for answer in play(directory, lines, temperature=temperature, seed=seed):
         print(answer, flush=True)
+
+
+@app.command("qualify-teacher")
+def qualify_teacher(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    write_evidence: Annotated[
+        bool, typer.Option("--write-evidence", help="Note the rates in the adapter's manifest.")
+    ] = False,
+) -> None:
+    """Let a recipe's teacher solve held-out tasks, and say whether it may teach."""
+    from flows.qualification import judge, verdict_lines
+
+    verdict = judge(recipe, overrides or [], quiet=as_json, write_evidence=write_evidence)
+    if as_json:
+        _print_json(verdict)
+    else:
+        print("\n".join(verdict_lines(verdict)))
+    if verdict["shortfalls"]:
+        raise QualificationError(
+            f"this teacher may not teach: {'; '.join(verdict['shortfalls'])}",
+            "Train it further, or lower models.teacher.adapter.minimum_* in the recipe.",
+        )
 
 
 @app.command("export-adapter")

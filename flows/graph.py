@@ -75,7 +75,7 @@ def run_graph(
         stopped: Says of a student after a cycle whether the run ends with it.
     """
     run = RunRefs()
-    _prepare(recipe, call, run)
+    prepare_teacher_and_tasks(recipe, call, run)
     _start(recipe, call, run)
     for cycle in range(num_cycles(recipe)):
         _cycle(recipe, call, run, cycle, stopped)
@@ -99,7 +99,8 @@ def num_steps(recipe: Recipe) -> int:
     return count
 
 
-def _prepare(recipe: Recipe, call: Call, run: RunRefs) -> None:
+def prepare_teacher_and_tasks(recipe: Recipe, call: Call, run: RunRefs) -> None:
+    """Walk what comes before any student: splits, the oracle's traces, the teacher."""
     world = sources.world_name(recipe)
     run.tasks = run.held_out = _split(recipe, call, "train")
     if recipe.eval.split != "train" and (recipe.eval.enabled or recipe.environment):

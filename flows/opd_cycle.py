@@ -69,7 +69,7 @@ def opd_cycle(
     check(recipe, runtime)
     open_plugins(recipe, runtime)
     recipe, runtime = locate(recipe, runtime)
-    caller = _Caller(runtime, num_steps(recipe))
+    caller = StepCaller(runtime, num_steps(recipe))
     store = open_store(runtime.store)
     run = run_graph(recipe, caller, lambda student: stop_reason(student, store))
     caller.finish()
@@ -80,7 +80,7 @@ def opd_cycle(
     return summary
 
 
-class _Caller:
+class StepCaller:
     """Runs steps as Prefect tasks and tells how far they are."""
 
     def __init__(self, runtime: Runtime, total: int) -> None:
@@ -98,6 +98,7 @@ class _Caller:
     def __call__(
         self, step: Step, spec: BaseModel, *, name: str, **parents: ArtifactRef
     ) -> ArtifactRef:
+        """Run one step, or find it in the store; returns its artifact."""
         self._listener.before(step.name, name)
         call = step.prepare(spec, runtime=self._runtime, name=name, **parents)
         ref = step.perform(call)

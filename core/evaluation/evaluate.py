@@ -50,6 +50,7 @@ def evaluate(
     slots: int,
     samples_per_task: int = 1,
     template: OwnTemplate | None = None,
+    hinted: bool = False,
 ) -> Evaluation:
     """Run each task and summarise.
 
@@ -65,6 +66,7 @@ def evaluate(
         slots: Episodes decoded together; it changes no episode.
         samples_per_task: Episodes of each task, which follow each other.
         template: Use of the tokenizer's own template; None is ChatML.
+        hinted: Show the model each task's hint.
     """
     ids = [f"{task.task_id}:eval:v{policy_version}" for task in tasks]
     repeated = [task for task in tasks for _ in range(samples_per_task)]
@@ -82,5 +84,6 @@ def evaluate(
         model_digest=model_digest,
         slots=slots,
         template=template,
+        hinted=hinted,
     )
     return Evaluation(trajectories, summarise(trajectories))

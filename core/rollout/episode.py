@@ -6,12 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.environments.base import (
-    Environment,
-    FailureCategory,
-    Task,
-    VerificationResult,
-)
+from core.environments.base import Environment, FailureCategory, Task, VerificationResult
 from core.environments.protocol import (
     CALL_CLOSE,
     CALL_OPEN,
@@ -57,6 +52,7 @@ class Episode:
         raise_defects: Raise what the environment raises, where a broken episode must not pass for
             data.
         wake: Set whenever a slow environment has finished something.
+        hinted: Show the model the environment's hint: a teacher that acts itself.
     """
 
     def __init__(
@@ -69,8 +65,10 @@ class Episode:
         template: Template = CHATML,
         raise_defects: bool = False,
         wake: threading.Event | None = None,
+        hinted: bool = False,
     ) -> None:
         self.task = task
+        self._hint = environment.privileged_context(task) if hinted else None
         self.transcript = Transcript(codec, template)
         self._template = template
         self.reason: TerminationReason | None = None
@@ -116,9 +114,9 @@ class Episode:
             text, state_id = storable(str(observation.text)), storable(str(observation.state_id))
         except (Exception, SystemExit) as error:
             self._end_by_defect(error)
-            return self.transcript.start(self._system_text(), self.task.prompt)
+            return self._open(self.task.prompt)
         self._metadata["initial_observation_state_id"] = state_id
-        token_ids = self.transcript.start(self._system_text(), text)
+        token_ids = self._open(text)
         self._open_turn()
         return token_ids
 
@@ -202,8 +200,9 @@ class Episode:
             **facts,
         )
 
-    def _system_text(self) -> str:
-        return system_text(self._environment, self._template)
+    def _open(self, text: str) -> list[int]:
+        system = system_text(self._environment, self._template)
+        return self.transcript.start(system, text, self._hint)
 
     def _open_turn(self) -> None:
         if self.turn >= self._limits.max_turns:

@@ -36,6 +36,7 @@ def run_episodes(
     slots: int,
     progress: Progress | None = None,
     template: OwnTemplate | None = None,
+    hinted: bool = False,
 ) -> list[Trajectory]:
     """Let the model solve each task once.
 
@@ -55,6 +56,7 @@ def run_episodes(
         slots: Episodes that decode together, at most the backend's physical rows.
         progress: Told of every finished episode.
         template: Use of the tokenizer's own template; None is ChatML.
+        hinted: Show the model each task's hint: a teacher with privileged context that acts itself.
 
     Returns:
         One trajectory per task, in the order of ``tasks``; where a template rewrote the history of
@@ -76,7 +78,14 @@ def run_episodes(
     }
     used = max(1, min(slots, backend.physical_rows, len(tasks)))
     run = _Run(
-        backend, make_environment, limits, sampling, seed=seed, slots=used, template=template
+        backend,
+        make_environment,
+        limits,
+        sampling,
+        seed=seed,
+        slots=used,
+        template=template,
+        hinted=hinted,
     )
     finished: dict[int, list[Trajectory]] = {}
 
@@ -135,7 +144,9 @@ class _Run:
         seed: int,
         slots: int,
         template: OwnTemplate | None,
+        hinted: bool,
     ) -> None:
+        self._hinted = hinted
         self._template = frame_template(backend.tokenizer, make_environment(), template)
         self._codec = backend.tokenizer
         self._make_environment = make_environment
@@ -213,6 +224,7 @@ class _Run:
             self._limits,
             template=self._template,
             wake=self._wake,
+            hinted=self._hinted,
         )
 
     def _admit(self, slot: int, episode: Episode, trajectory_id: str) -> bool:
