@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from core.artifacts.store import Store
-from core.environments.base import Task
+from core.environments.base import Environment, Task
 from core.environments.plugins import open_environment
 from core.environments.prompt_world import SYSTEM, UNRATED
 from core.errors import InputError
@@ -46,12 +47,13 @@ def sample(
     origin = _student(index)
     runtime = Runtime(model_paths=index.model_paths)
     backend = open_weights("student", origin, place(runtime)).backend
-    world = steps.environment_spec(recipe)
+    spec = steps.environment_spec(recipe)
+    world = open_environment(spec, index.plugins.environment)
     for number, prompt in enumerate(prompts):
         *_, episode = run_episodes(
             backend,
-            lambda: open_environment(world, index.plugins.environment),
-            [_task(recipe, prompt)],
+            lambda: open_environment(spec, index.plugins.environment),
+            [_task(recipe, world, prompt)],
             EpisodeLimits.of(steps.limits_spec(recipe)),
             SamplingSpec(temperature=temperature),
             seed=seed,
@@ -90,15 +92,17 @@ def _student(index: RunIndex) -> Path:
     return store.path(index.student)
 
 
-def _task(recipe: Recipe, prompt: str) -> Task:
-    """A task of a user's own: nobody knows its answer, so none is right."""
-    source, section = prompt_source(recipe), recipe.environment
-    system = {SYSTEM: source.system_prompt or ""} if source is not None else {}
-    return Task(
-        task_id="sample",
-        prompt=prompt,
-        answer="0",
-        difficulty=section.difficulty if section is not None else UNRATED,
-        split="test",
-        metadata={"kind": "arithmetic", **system},
+def _task(recipe: Recipe, world: Environment, prompt: str) -> Task:
+    """A task of a user's own, in the world of the first test task: its database, its document.
+
+    Nobody knows the answer to it, so that task's stays, and no verdict means anything.
+    """
+    section = recipe.environment
+    if section is None:
+        source = prompt_source(recipe)
+        system = {SYSTEM: source.system_prompt or ""} if source is not None else {}
+        return Task("sample", prompt, "0", UNRATED, "test", metadata=system)
+    host = world.generate_task(
+        0, seed=section.split_seed, difficulty=section.difficulty, split="test"
     )
+    return replace(host, task_id="sample", prompt=prompt)

@@ -8,9 +8,8 @@ from flows.graph import run_graph
 from flows.sample import sample
 
 
-@pytest.fixture
-def run_directory(recipe_file, overrides):
-    loaded = load(recipe_file, overrides)
+def finished(loaded):
+    """Run a recipe's steps without Prefect; returns its directory."""
 
     def call(step, spec, *, name, **parents):
         return step.prepare(spec, runtime=loaded.runtime, name=name, **parents).run()
@@ -20,11 +19,31 @@ def run_directory(recipe_file, overrides):
     return assemble_view(store, run.parts, run.student, run.report, loaded.recipe, loaded.runtime)
 
 
+@pytest.fixture
+def run_directory(recipe_file, overrides):
+    return finished(load(recipe_file, overrides))
+
+
 def test_a_student_answers_each_prompt_with_one_transcript(run_directory):
     said = list(sample(run_directory, ["Compute 1 + 2.", "Compute 3 + 4."], temperature=0, seed=0))
     assert len(said) == 2
     assert said[0].startswith("[user] Compute 1 + 2.")
     assert "<|im_start|>" not in said[1]
+
+
+@pytest.mark.parametrize("world", ["jsonnav", "sqlite", "tool_policy"])
+def test_a_world_with_a_state_lends_that_of_its_first_test_task(tmp_path, world):
+    tiny = (
+        *("models.teacher.toy_pretrain_steps=1", "models.teacher.toy_pretrain_batch_size=2"),
+        *("environment.train_tasks=4", "environment.eval_tasks=2", "environment.test_tasks=2"),
+        *("cold_start=null", "train.cycles=0", "train.warmup_steps=0", "eval.enabled=false"),
+        *("report.enabled=false", "eval.baseline_enabled=false"),
+        *(f"runtime.store={tmp_path / 'store'}", f"runtime.runs={tmp_path / 'runs'}"),
+    )
+    directory = finished(load(f"recipes/worlds/{world}.yaml", tiny))
+    (said,) = sample(directory, ["Look around."], temperature=0, seed=0)
+    assert said.startswith("[user] Look around.")
+    assert "(environment_error)" not in said
 
 
 def test_the_same_seed_says_the_same(run_directory):
