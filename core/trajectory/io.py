@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.errors import TrajectoryError
-from core.trajectory.trajectory import READABLE_VERSIONS, SCHEMA_VERSION, Trajectory
+from core.trajectory.trajectory import SCHEMA_VERSION, Trajectory
 
 
 def read_trajectories(path: str | PathLike[str]) -> list[Trajectory]:
@@ -89,9 +89,8 @@ def _no_constant(literal: str) -> None:
 
 def _check_version(row: Any, place: str) -> None:
     version = row.get("schema_version") if isinstance(row, dict) else None
-    if version not in READABLE_VERSIONS:
+    if version != SCHEMA_VERSION:
         raise TrajectoryError(
-            f"{place}, schema_version: {version!r}, this version reads "
-            f"{' and '.join(map(str, READABLE_VERSIONS))}",
+            f"{place}, schema_version: {version!r}, this version reads {SCHEMA_VERSION}",
             "Read it with the version that wrote it.",
         )

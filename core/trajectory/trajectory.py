@@ -20,8 +20,6 @@ from core.trajectory.masks import (
 from core.trajectory.spans import Span, SpanType
 
 SCHEMA_VERSION = 2
-READABLE_VERSIONS = (1, 2)
-"""Version 1 had at most one call per turn."""
 
 LOGPROB_SLACK = 1e-4
 """How far rounding may lift the log of a probability above 0."""
@@ -83,15 +81,6 @@ class Turn(Row):
     """In the order of the calls."""
     is_final: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_call_of_version_1(cls, row: Any) -> Any:
-        if not isinstance(row, dict):
-            return row
-        single = {name: row[name] for name in ("tool_call", "tool_result") if name in row}
-        rest = {name: value for name, value in row.items() if name not in single}
-        return rest | {f"{name}s": [value] for name, value in single.items() if value is not None}
-
     @model_validator(mode="after")
     def _results_answer_calls(self) -> Self:
         asked = [call.call_id for call in self.tool_calls]
@@ -132,7 +121,7 @@ class Counters(Row):
 class Trajectory(Row):
     """Tokens of one episode, tiled by typed spans."""
 
-    schema_version: Literal[1, 2] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     trajectory_id: str
     parent_id: str | None = None
     """Episode that this branch belongs to; None where nothing was rewritten."""

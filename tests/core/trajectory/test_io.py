@@ -92,7 +92,7 @@ def test_every_number_and_text_survives(tmp_path_factory, logprobs, metadata):
         ({"logprobs": [-1.0]}, "row 2, row: .*logprobs has 1 entries"),
         ({"logprobs": [float("nan"), -1.0]}, "row 2: no JSON object .*NaN is not a finite"),
         ({"metadata": {"x": float("inf")}}, "row 2: no JSON object .*Infinity is not a finite"),
-        ({"schema_version": 3}, "row 2, schema_version: 3, this version reads 1 and 2"),
+        ({"schema_version": 1}, "row 2, schema_version: 1, this version reads 2"),
         ({"schema_version": None}, "row 2, schema_version: None"),
     ],
 )
@@ -145,26 +145,17 @@ def test_metadata_outside_json_are_not_written(path, value):
     assert not path.exists()
 
 
-def test_a_row_of_version_1_is_read_with_its_one_call(path):
+def test_a_turn_of_an_older_shape_is_refused_by_its_key(path):
     old = json.loads(LINE)
-    call, result = {"call_id": "c0", "name": "a"}, {"call_id": "c0", "ok": True, "result": "4"}
-    turns = [{"turn_id": 0, "tool_call": call, "tool_result": result}]
-    ended = {"termination_reason": "max_turns"}
-    path.write_text(json.dumps(old | ended | {"schema_version": 1, "turns": turns}))
-    (row,) = read_trajectories(path)
-    assert [one.name for one in row.turns[0].tool_calls] == ["a"]
-    assert [one.result for one in row.turns[0].tool_results] == ["4"]
-    write_trajectories(path, [row])
-    assert json.loads(path.read_text())["turns"] == [
-        {"turn_id": 0, "tool_calls": [call], "tool_results": [result]}
-    ]
-    assert path.read_text().startswith('{"schema_version":2,')
+    turns = [{"turn_id": 0, "tool_call": {"call_id": "c0", "name": "a"}}]
+    path.write_text(json.dumps(old | {"termination_reason": "max_turns", "turns": turns}))
+    with pytest.raises(TrajectoryError, match="tool_call"):
+        read_trajectories(path)
 
 
 # ---------------------------------------------------------------- one altered field at a time
 
 FREE = {
-    "a version that reads alike": "schema_version",
     "names and identities": "trajectory_id task_id environment policy_version tokenizer_digest "
     "model_digest metadata.*",
     "what was said, and by which model": "token_ids.# spans.#.text spans.#.segment_key logprobs.# "
