@@ -161,10 +161,20 @@ def _decode(data: bytes, path: Path) -> str:
 
 def _loads(text: str, where: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_constant, object_pairs_hook=_unique)
+        return parse_strict(text)
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, ValueError) else "nested too deeply"
         raise StoreError(f"{where}: not strict JSON: {what}", _REBUILD) from error
+
+
+def parse_strict(text: str) -> Any:
+    """Parse JSON without NaN, infinities and keys that appear twice.
+
+    Raises:
+        ValueError: It is no such JSON.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_constant, object_pairs_hook=_unique)
 
 
 def _constant(name: str) -> NoReturn:

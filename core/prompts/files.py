@@ -3,12 +3,12 @@
 Which of the two a file is shows in its first bytes, not in its name: a name is only a place.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from core.artifacts.codec import parse_strict
 from core.errors import PromptFileError
 
 PARQUET_MAGIC = b"PAR1"
@@ -128,9 +128,7 @@ def _json_rows(path: Path) -> Iterator[RawRow]:
 
 def _object(line: bytes, place: str) -> dict[str, Any]:
     try:
-        value = json.loads(
-            line.decode("utf-8"), parse_constant=_constant, object_pairs_hook=_unique
-        )
+        value = parse_strict(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise PromptFileError(
             f"{place} is no JSON object: {str(error).splitlines()[0]}",
@@ -142,16 +140,3 @@ def _object(line: bytes, place: str) -> dict[str, Any]:
             "Write each row as an object with a key per column.",
         )
     return value
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a finite number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {repeated!r} appears twice")
-    return found

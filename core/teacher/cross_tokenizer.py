@@ -110,14 +110,8 @@ def score_across(
         teacher_logprobs_N=torch.tensor(teachers, dtype=torch.float32),
         rollout_logprobs_N=torch.tensor(rollouts, dtype=torch.float32),
     )
-    provenance = Provenance(
-        mode=spec.loss_mode,
-        top_k=None,
-        temperature=spec.temperature,
-        teacher_digest=teacher_digest,
-        teacher_mode=spec.teacher_mode,
-        tokenizer_digest=student_codec.digest,
-        policy_version=trajectories[0].policy_version,
+    provenance = Provenance.of(
+        spec, teacher_digest, student_codec.digest, trajectories[0].policy_version
     )
     targets = ScoredTargets(provenance, tuple(selected), values)
     return CrossScored(targets, model_bytes, model_bytes - kept)

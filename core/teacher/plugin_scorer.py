@@ -49,14 +49,8 @@ def score_by_plugin(
         logits_PV = asked(teacher, trajectory, positions)
         parts.append(kept(logits_PV, entry.target_token_ids, spec))
     columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    provenance = Provenance(
-        mode=spec.loss_mode,
-        top_k=spec.top_k,
-        temperature=spec.temperature,
-        teacher_digest=teacher_digest,
-        teacher_mode=spec.teacher_mode,
-        tokenizer_digest=teacher.codec.digest,
-        policy_version=trajectories[0].policy_version,
+    provenance = Provenance.of(
+        spec, teacher_digest, teacher.codec.digest, trajectories[0].policy_version
     )
     selected = map(selected_of, maps, trajectories)
     values = values_of(columns, spec, maps, trajectories)

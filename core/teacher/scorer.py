@@ -97,14 +97,8 @@ def score(
     reuse = Reuse(cache, teacher, spec, runtime, teacher_digest, tally or Tally())
     columns = _answered(teacher, asked, spec, reuse)
     return ScoredTargets(
-        provenance=Provenance(
-            mode=spec.loss_mode,
-            top_k=spec.top_k,
-            temperature=spec.temperature,
-            teacher_digest=teacher_digest,
-            teacher_mode=spec.teacher_mode,
-            tokenizer_digest=teacher.tokenizer.digest,
-            policy_version=trajectories[0].policy_version,
+        provenance=Provenance.of(
+            spec, teacher_digest, teacher.tokenizer.digest, trajectories[0].policy_version
         ),
         selected=tuple(
             selected_of(entry, trajectory)

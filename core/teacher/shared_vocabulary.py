@@ -75,14 +75,8 @@ def score_shared(
         for positions in [[meeting.student_position for meeting in meetings]]
     ]
     hidden_NH = _hidden_states(teacher, trajectories, aligned, chosen, runtime)
-    provenance = Provenance(
-        mode=spec.loss_mode,
-        top_k=None,
-        temperature=spec.temperature,
-        teacher_digest=teacher_digest,
-        teacher_mode=spec.teacher_mode,
-        tokenizer_digest=student_codec.digest,
-        policy_version=trajectories[0].policy_version,
+    provenance = Provenance.of(
+        spec, teacher_digest, student_codec.digest, trajectories[0].policy_version
     )
     selected = tuple(
         selected_of(entry, trajectory)

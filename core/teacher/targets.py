@@ -25,6 +25,7 @@ from core.losses.targets import (
 )
 from core.models.tensor_files import damaged, load_described, load_description, save_described
 from core.recipe.schema.loss import LossMode
+from core.recipe.specs import ScoreSpec
 from core.trajectory.spans import SpanType
 
 KIND = "scored_targets"
@@ -52,6 +53,21 @@ class Provenance:
     ``loss.cross_tokenizer``."""
     policy_version: int
     """Parameter version of the student that sampled the episodes."""
+
+    @classmethod
+    def of(
+        cls, spec: ScoreSpec, teacher_digest: str, tokenizer_digest: str, policy_version: int
+    ) -> "Provenance":
+        """Return the provenance of targets that were asked for by ``spec``."""
+        return cls(
+            mode=spec.loss_mode,
+            top_k=spec.top_k,
+            temperature=spec.temperature,
+            teacher_digest=teacher_digest,
+            teacher_mode=spec.teacher_mode,
+            tokenizer_digest=tokenizer_digest,
+            policy_version=policy_version,
+        )
 
 
 @dataclass(frozen=True)
