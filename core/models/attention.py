@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 ROWWISE = "opd_rowwise"
 """Name under which transformers finds ``rowwise_attention``."""
@@ -33,14 +34,15 @@ def rowwise_attention(
         query: ``[S, H, Q, D]``.
         key: ``[S, Hkv, W, D]``.
         value: ``[S, Hkv, W, D]``.
-        attention_mask: Additive ``[S, 1, Q, W]``, or None for plain causal attention.
+        attention_mask: Additive ``[S, 1, Q, W]`` of an engine step, a boolean one of a whole row
+            with a window, or None for plain causal attention.
         scaling: Factor of the scores; None is ``D ** -0.5``.
         **kwargs: For the fused kernel.
 
     Returns:
         ``[S, Q, H, D]``, and no attention weights.
     """
-    if attention_mask is None or query.device.type != "cpu" or query.dtype is not torch.float32:
+    if attention_mask is None or attention_mask.dtype is torch.bool or not _is_plain(query):
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
@@ -54,4 +56,10 @@ def rowwise_attention(
     return mixed.view(rows, heads, tokens, width).transpose(1, 2).contiguous(), None
 
 
+def _is_plain(query: Tensor) -> bool:
+    return query.device.type == "cpu" and query.dtype is torch.float32
+
+
 AttentionInterface.register(ROWWISE, rowwise_attention)
+# Without it, layers with a window would be given no mask and would see the whole row.
+AttentionMaskInterface.register(ROWWISE, sdpa_mask)

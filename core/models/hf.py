@@ -1,4 +1,4 @@
-"""Llama- and Qwen-type decoders of transformers behind the ``Backend`` contract.
+"""Decoders of transformers behind the ``Backend`` contract.
 
 The trunk runs alone and the head is applied to chosen states, so ``[S, Q, V]`` logits never exist.
 An engine step hands transformers our own cache: one cursor per row, a constant width, and a mask
@@ -18,6 +18,7 @@ from core.models.adapter_weights import load_adapter_tensors
 from core.models.adapters import make_trainable, plain_name
 from core.models.attention import ROWWISE
 from core.models.backend import PADDING_POSITIONS, KVCache
+from core.models.head import check_head, head_of
 from core.models.loading import load_decoder, resolve_dtype
 from core.models.quantization import (
     GradientCheck,
@@ -26,6 +27,7 @@ from core.models.quantization import (
     settle,
 )
 from core.models.row_cache import RowCache, cache_argument
+from core.models.step_masks import sliding_window, step_mask
 from core.models.tokenizer import load_tokenizer
 from core.recipe.schema.adapters import Lora
 from core.seeding import derive_seed
@@ -101,6 +103,7 @@ class HFBackend:
         self._model = model.to(self.device)
         self._decoder = model.get_decoder()
         self._cache_argument = cache_argument(self._decoder)
+        self._head, self._window = head_of(model.config), sliding_window(model.config)
         self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
         self._frozen_memo: tuple[list[tuple[int, int]], str] = ([], "")
         self.vocab_size = self.tokenizer.vocab_size
@@ -124,7 +127,8 @@ class HFBackend:
         Heads are often padded to a round number of rows. The surplus has no token and is cut off,
         so that models of one family agree on V and no sampler can choose a row without a text.
         """
-        return self._model.get_output_embeddings()(hidden_NH)[..., : self.vocab_size]
+        logits_NR = self._model.get_output_embeddings()(hidden_NH)
+        return self._head.finish(logits_NR[..., : self.vocab_size])
 
     def new_cache(self, rows: int, width: int) -> KVCache:
         """Allocate zeroed keys and values for ``rows`` rows of ``width`` slots."""
@@ -142,14 +146,9 @@ class HFBackend:
     @torch.no_grad()
     def step(self, token_ids_SQ: Tensor, positions_SQ: Tensor, cache: KVCache) -> Tensor:
         """Write the tokens' keys and values at their positions and return ``hidden_SQH``."""
-        slots_W = torch.arange(cache.width, device=self.device)
-        hidden_S1QW = (slots_W > positions_SQ[..., None])[:, None]
-        # Additive, as both attention kernels take it; slot p is visible to p, so no row is empty.
-        mask_S1QW = torch.zeros(hidden_S1QW.shape, dtype=self.dtype, device=self.device)
-        mask_S1QW.masked_fill_(hidden_S1QW, -torch.inf)
         output = self._decoder(
             input_ids=token_ids_SQ,
-            attention_mask=mask_S1QW,
+            attention_mask=step_mask(positions_SQ, cache.width, self.dtype, self._window),
             position_ids=positions_SQ,
             use_cache=False,
             **{self._cache_argument: RowCache(cache, positions_SQ)},
@@ -260,19 +259,12 @@ class HFBackend:
             )
         probe_1T = self._probe()
         lengths_1 = torch.tensor([probe_1T.shape[1]], device=self.device)
-        whole_1TR = self._model(input_ids=probe_1T, use_cache=False).logits
-        own_1TV = whole_1TR[..., : self.vocab_size]
-        surplus_1TR = whole_1TR.float().softmax(-1)[..., self.vocab_size :]
-        self.dropped_mass = float(surplus_1TR.sum(-1).max())
-        ours_1TV = self.project(self.hidden_states(probe_1T, lengths_1))
-        scale = own_1TV.abs().max()
-        if not torch.isfinite(scale) or (own_1TV - ours_1TV).abs().max() > 1e-2 * scale:
-            raise ModelSourceError(
-                f"{path}: trunk and head do not give the model's own logits, or these are not "
-                "finite",
-                "The weights are damaged or scaled in a way that does not run here; use another "
-                "model.",
-            )
+        self.dropped_mass = check_head(
+            path,
+            self._model(input_ids=probe_1T, use_cache=False).logits,
+            self.hidden_states(probe_1T, lengths_1),
+            self.project,
+        )
 
 
 def parameter_digest(parameters: Mapping[str, Tensor]) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from core.errors import BackendError, MissingDependencyError, ModelSourceError
 from core.models.quantization import loading_arguments
-from core.models.source import FAMILIES, inspect_source
+from core.models.source import FAMILIES, inspect_source, refuse_kernel
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ def load_decoder(
         MissingDependencyError: transformers, or bitsandbytes where it is needed, is not installed.
     """
     inspect_source(path)
+    refuse_kernel(path, attn_implementation)
     quantised = (
         loading_arguments(quantization, dtype, device or torch.device("cpu"))
         if quantization != "none"

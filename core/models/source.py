@@ -13,11 +13,22 @@ from typing import Any
 from core.errors import ModelSourceError
 
 FAMILIES = {
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "granite": "GraniteForCausalLM",
     "llama": "LlamaForCausalLM",
+    "phi": "PhiForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
 """``model_type`` of the decoders that run here, and the class that carries their output head."""
+
+SLIDING = "sliding_attention"
+"""Name of a layer that sees the last positions only."""
+
+WINDOWED = ("gemma2", "gemma3_text")
+"""Families with local layers that run here: their forward pass takes a mask per kind of layer."""
 
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 """Rotary embeddings whose angles depend on the longest row of a batch, so on an episode's company.
@@ -65,6 +76,22 @@ def inspect_source(path: Path) -> ModelSource:
             f"{path} has weights but no tokenizer", "Copy tokenizer.json of the model beside them."
         )
     return ModelSource(path.resolve(), model_type, weight_files)
+
+
+def refuse_kernel(path: Path, attn_implementation: str) -> None:
+    """Refuse an attention kernel that would leave out a squashing of the scores (Gemma 2).
+
+    Raises:
+        ModelSourceError: The model needs ``eager``.
+    """
+    config = read_config(path / "config.json")
+    default = 50.0 if config.get("model_type") == "gemma2" else None
+    if config.get("attn_logit_softcapping", default) and attn_implementation != "eager":
+        raise ModelSourceError(
+            f"{path} squashes attention scores, which attn_implementation: {attn_implementation} "
+            "cannot",
+            "Set attn_implementation: eager for this model.",
+        )
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -125,19 +152,31 @@ def _family(path: Path, config: dict[str, Any]) -> str:
 
 
 def _refuse_unrunnable(path: Path, config: dict[str, Any]) -> None:
-    """Refuse what the engine's one rule, slots 0 to p for a query at p, does not describe."""
-    if config.get("use_sliding_window") or "sliding_attention" in config.get("layer_types", ()):
+    """Refuse what the engine's rule, slots 0 to p or the last of them, does not describe."""
+    windowed = config.get("use_sliding_window") or SLIDING in (config.get("layer_types") or ())
+    if windowed and config.get("model_type") not in WINDOWED:
         raise ModelSourceError(
             f"{path} uses sliding-window attention, which does not run here",
-            "Use a model whose layers all attend to the whole sequence.",
+            "Use a model whose layers all attend to the whole sequence, or a Gemma.",
         )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind in LENGTH_DEPENDENT_ROPE:
+    if config.get("use_bidirectional_attention"):
         raise ModelSourceError(
-            f"{path} uses {kind} rotary embeddings: an episode would depend on its batch",
-            "Use a model with default, linear, llama3 or yarn rotary embeddings.",
+            f"{path} attends to later tokens (use_bidirectional_attention): it is no decoder",
+            "Use a model that generates text.",
         )
+    for kind in _rope_kinds(config):
+        if kind in LENGTH_DEPENDENT_ROPE:
+            raise ModelSourceError(
+                f"{path} uses {kind} rotary embeddings: an episode would depend on its batch",
+                "Use a model with default, linear, llama3 or yarn rotary embeddings.",
+            )
+
+
+def _rope_kinds(config: dict[str, Any]) -> list[Any]:
+    """Return the kinds of rotary embeddings; Gemma 3 has one for each kind of layer."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    per_layer = [value for value in rope.values() if isinstance(value, dict)]
+    return [each.get("rope_type", each.get("type")) for each in per_layer or [rope]]
 
 
 def _weight_files(path: Path) -> tuple[str, ...]:

@@ -10,8 +10,18 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -33,11 +43,38 @@ SIZES = {
     "eos_token_id": 2,
     "pad_token_id": 2,
 }
+LOCAL = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5}
 FAMILIES = {
+    "gemma": (GemmaForCausalLM, GemmaConfig, {"head_dim": 8}),
+    "gemma3_text": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig,
+        {"head_dim": 8, "final_logit_softcapping": 3.0, **LOCAL},
+    ),
+    "granite": (
+        GraniteForCausalLM,
+        GraniteConfig,
+        {
+            "logits_scaling": 8.0,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.4,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "phi": (PhiForCausalLM, PhiConfig, {"tie_word_embeddings": False}),
     "llama": (LlamaForCausalLM, LlamaConfig, {"tie_word_embeddings": True}),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": False}),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"tie_word_embeddings": False, "head_dim": 16}),
 }
+
+
+SQUASHED = (
+    Gemma2ForCausalLM,
+    Gemma2Config,
+    {"head_dim": 8, "final_logit_softcapping": 3.0, "attn_logit_softcapping": 5.0, **LOCAL},
+)
+"""Gemma 2 squashes attention scores too, which is not for every kernel."""
 
 
 def build_tokenizer(*, swap: tuple[str, str] | None = None, specials=SPECIALS) -> Tokenizer:
@@ -61,7 +98,7 @@ def write_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
 
 def write_model(path: Path, family: str = "llama", *, spare_rows: int = 0, **changes) -> Path:
     """Write a random model of a family whose head has ``spare_rows`` rows without a token."""
-    model_class, config_class, extra = FAMILIES[family]
+    model_class, config_class, extra = {**FAMILIES, "gemma2": SQUASHED}[family]
     tokenizer = build_tokenizer()
     rows = tokenizer.get_vocab_size() + spare_rows
     config = config_class(vocab_size=rows, **{**SIZES, **extra, **changes})
@@ -101,6 +138,11 @@ def tiny_llama(tmp_path_factory) -> Path:
 def tiny_model(request, tmp_path_factory) -> Path:
     """One directory per family; heads have five rows more than the tokenizer has ids."""
     return write_model(tmp_path_factory.mktemp(request.param), request.param, spare_rows=5)
+
+
+@pytest.fixture(scope="session")
+def tiny_gemma2(tmp_path_factory) -> Path:
+    return write_model(tmp_path_factory.mktemp("gemma2"), "gemma2", spare_rows=5)
 
 
 @pytest.fixture(scope="session")
