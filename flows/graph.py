@@ -13,7 +13,9 @@ from core.recipe import model_steps, sources, steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
-from core.training.collapse import StopReason, read_watch
+from core.training.budget import read_spent
+from core.training.collapse import read_watch
+from core.training.stopping import StopReason
 from tasks.caching import Step
 from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
@@ -55,7 +57,7 @@ class RunRefs:
     """Parents of the report, by role: ``evaluation-…``, ``rollouts-…``, ``targets-…``, …"""
     report: Ref = None
     stopped: StopReason | None = None
-    """Why it ended before its last cycle."""
+    """Why it ended before its last cycle, or inside a supervised run."""
 
 
 def never_stopped(student: Ref) -> StopReason | None:
@@ -76,7 +78,7 @@ def run_graph(
     """
     run = RunRefs()
     prepare_teacher_and_tasks(recipe, call, run)
-    _start(recipe, call, run)
+    _start(recipe, call, run, stopped)
     for cycle in range(num_cycles(recipe)):
         _cycle(recipe, call, run, cycle, stopped)
         if run.stopped is not None:
@@ -135,7 +137,9 @@ def _teacher_traces(recipe: Recipe, call: Call, run: RunRefs) -> dict[str, Ref]:
     return {"traces": call(collect_oracle_traces, spec, name=name, tasks=run.tasks)}
 
 
-def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
+def _start(
+    recipe: Recipe, call: Call, run: RunRefs, stopped: Callable[[Ref], StopReason | None]
+) -> None:
     seed = f"seed-{recipe.run.seed}"
     run.student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
     if recipe.eval.baseline_enabled:
@@ -144,6 +148,8 @@ def _start(recipe: Recipe, call: Call, run: RunRefs) -> None:
     if cold is not None:
         run.student = call(cold_start, cold, name=seed, student=run.student, traces=run.traces)
         run.parts["cold_start"] = run.student
+        if num_cycles(recipe) == 0:
+            run.stopped = stopped(run.student)
         if recipe.eval.baseline_enabled or num_cycles(recipe) == 0:
             _evaluate(recipe, call, run, 0)
 
@@ -156,7 +162,10 @@ def stop_reason(student: Ref, store: Store) -> StopReason | None:
     """
     if not isinstance(student, ArtifactRef):
         return None
-    return read_watch(store.path(student)).stopped
+    directory = store.path(student)
+    collapsed = read_watch(directory).stopped
+    spent = read_spent(directory)
+    return collapsed or (spent.stopped if spent is not None else None)
 
 
 def _cycle(

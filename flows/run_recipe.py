@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.recipe.loading import load
+from core.training.stopping import WORDS
 from flows.progress import bar
 from flows.server import server
 from tasks.caching import Step
@@ -52,12 +53,22 @@ def _prepare() -> None:
             one.code()
 
 
+def budget_words(spent: dict[str, Any]) -> str:
+    """Say what was spent of a run's budget, whether or not it was reached."""
+    unit = "s" if spent["axis"] == "wall_time" else spent["axis"].replace("_", " ")
+    over = f", {spent['overshoot']:,.4g} over" if spent["overshoot"] else ""
+    reached = "" if spent["stopped"] else "; the cycles ended before it was reached"
+    return f"budget: {spent['actual']:,.12g} of {spent['target']:,.12g} {unit}{over}{reached}"
+
+
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the success numbers, what was computed, and where the report is."""
     for stage, rate in summary["success"].items():
         print(f"{stage:<24} {rate:7.1%} held-out success")
     if summary["stopped"]:
-        print(f"stopped early: {summary['stopped']} stayed below its bound in section train")
+        print(f"stopped: {WORDS[summary['stopped']]}")
+    if summary["budget"]:
+        print(budget_words(summary["budget"]))
     print(
         f"{summary['steps']} steps: {summary['computed']} computed, {summary['cached']} cached, "
         f"in {summary['wall_time_s']:.1f} s"

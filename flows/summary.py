@@ -6,6 +6,7 @@ from core.artifacts.store import Store
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.report.assembly import stage_name
+from core.training.budget import read_spent
 from flows.graph import RunRefs
 from tasks.caching import open_store
 
@@ -25,12 +26,14 @@ def summarise_run(
             done = int(role.removeprefix("evaluation_")) - 1
             rate = store.record(ref).metrics["success_rate"]
             success[stage_name(done, last, recipe.run.mode)] = rate
+    spent = read_spent(store.path(run.student))
     report = store.path(run.report) / "report.html" if run.report is not None else None
     return {
         "mode": recipe.run.mode,
         "seed": recipe.run.seed,
         "success": success,
         "stopped": run.stopped,
+        "budget": spent.model_dump(mode="json") if spent is not None else None,
         "report": str(report) if report is not None else None,
         "student": run.student.model_dump(),
         "student_path": str(store.path(run.student)),

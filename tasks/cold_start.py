@@ -15,6 +15,7 @@ def cold_start(
 ) -> dict[str, Any]:
     """Write the state that the first on-policy cycle starts from, and a row per step."""
     from core.selection.plugins import open_selector
+    from core.training.budget import Meter, write_spent
     from core.training.opening import open_weights, read_model, write_model
     from core.training.state import load_state
     from core.training.supervised import cold_start_plan, examples_of, fit, weights_only
@@ -30,8 +31,9 @@ def cold_start(
         open_selector(spec.selection, context.runtime.plugins.selector),
     )
     plan = cold_start_plan(spec)
+    meter = Meter(spec.budget) if spec.budget is not None else None
     with resident.changing() as backend:
-        done = fit(backend, load_state(origin), examples, plan, context.runtime)
+        done = fit(backend, load_state(origin), examples, plan, context.runtime, meter)
     state = done.state if spec.carries_optimizer else weights_only(done.state)
     state.save(context.out)
     resident.state = state.digest()
@@ -41,4 +43,6 @@ def cold_start(
         "optimizer_steps": len(done.rows),
         "last_loss": done.rows[-1]["loss"] if done.rows else None,
     }
+    if meter is not None:
+        headline |= write_spent(context.out, meter.reading())
     return {**headline, **done.physical}

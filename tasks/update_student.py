@@ -1,12 +1,15 @@
 """The student after one cycle: its state moved towards the teacher on its own episodes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.artifacts.codec import write_json, write_jsonl
 from core.artifacts.record import ArtifactRef
 from core.recipe.training_specs import UpdateSpec
 from tasks.caching import StepContext, step
 from tasks.labels import batched_class
+
+if TYPE_CHECKING:
+    from core.training.budget import Meter
 
 
 @step(kind="student", version="1", gpu=True)
@@ -20,6 +23,7 @@ def update_student(
 ) -> dict[str, Any]:
     """Write the new state, rows per optimizer step and per token, and what the canaries found."""
     from core.teacher.targets import load_targets
+    from core.training.budget import write_spent
     from core.training.canaries import check_canaries
     from core.training.collapse import read_watch, watch, write_watch
     from core.training.opening import open_weights, read_model, write_model
@@ -28,6 +32,7 @@ def update_student(
     from core.trajectory.io import read_trajectories
 
     origin = context.path(student)
+    meter = _meter(context, spec, student, (rollouts, targets))
     state = load_state(origin)
     trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
     scored = load_targets(context.path(targets))
@@ -42,18 +47,33 @@ def update_student(
         if spec.cycle == 0:
             found = check_canaries(*arguments, teacher=teacher_backend)
             write_json(context.out / "canaries.json", found)
-        done = update(*arguments, teacher=teacher_backend)
+        done = update(*arguments, teacher=teacher_backend, meter=meter)
     done.state.save(context.out)
     resident.state = done.state.digest()
     write_model(context.out, read_model(origin))
     write_jsonl(context.out / "metrics.jsonl", done.rows)
     write_jsonl(context.out / "token_analysis.jsonl", done.token_rows)
-    found = {"optimizer_steps": len(done.rows), **_headline(done.rows), **done.physical}
+    ends: dict[str, Any] = {}
     if spec.stop is not None:
         seen = watch(read_watch(origin), trajectories, spec.stop)
         write_watch(context.out, seen)
-        found["stopped"] = seen.stopped
-    return found
+        ends["stopped"] = seen.stopped
+    if meter is not None:
+        ends |= write_spent(context.out, meter.reading())
+    return {"optimizer_steps": len(done.rows), **_headline(done.rows), **done.physical, **ends}
+
+
+def _meter(
+    context: StepContext, spec: UpdateSpec, student: ArtifactRef, others: tuple[ArtifactRef, ...]
+) -> "Meter | None":
+    """Return the run's budget as the last cycle left it; the first starts anew."""
+    from core.training.budget import Meter, read_spent
+
+    if spec.budget is None:
+        return None
+    before = read_spent(context.path(student)) if spec.cycle > 0 else None
+    seconds = sum(context.record(ref).provenance.wall_time_s for ref in others)
+    return Meter(spec.budget, before, seconds=seconds)
 
 
 def _headline(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,14 @@ from math import ceil
 
 from core.recipe.recipe import Recipe
 from core.recipe.schema.cold_start import ColdStart
-from core.recipe.training_specs import ScheduleSpec
+from core.recipe.training_specs import BudgetAxis, BudgetSpec, ScheduleSpec
+
+BUDGETS: dict[BudgetAxis, str] = {
+    "selected_training_tokens": "max_selected_training_tokens",
+    "generated_tokens": "max_generated_tokens",
+    "wall_time": "max_wall_seconds",
+}
+"""Key of section ``train`` that limits each axis."""
 
 
 def num_cycles(recipe: Recipe) -> int:
@@ -59,3 +66,12 @@ def own_schedule(recipe: Recipe, own: ColdStart) -> ScheduleSpec:
         total_steps=own.cycles * steps,
         first_step=0,
     )
+
+
+def budget_spec(recipe: Recipe) -> BudgetSpec | None:
+    """Return what ends the run before its last cycle once it is spent, or None."""
+    for axis, key in BUDGETS.items():
+        limit = getattr(recipe.train, key)
+        if limit is not None:
+            return BudgetSpec(axis=axis, limit=limit)
+    return None

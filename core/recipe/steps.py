@@ -14,6 +14,7 @@ from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.report_spec import ReportSpec
 from core.recipe.schedule import (
+    budget_spec,
     cold_start_rollouts,
     own_schedule,
     shared_cold_start_cycles,
@@ -115,6 +116,7 @@ def cold_start_spec(recipe: Recipe) -> ColdStartSpec | None:
         demonstrations=own.demonstrations if own else None,
         carries_optimizer=own is None,
         seed=recipe.run.seed,
+        budget=budget_spec(recipe) if recipe.run.mode == "sft" else None,
     )
 
 
@@ -207,6 +209,7 @@ def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
         cycle=cycle,
         run_seed=recipe.run.seed,
         stop=stop_spec(recipe),
+        budget=budget_spec(recipe),
     )
 
 

@@ -30,8 +30,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
     *(Unbuilt(f"{model}.tokenizer_id") for model in MODELS),
     *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
     Unbuilt("models.student.lora.dropout", instead="Use 0.", built=0.0, backend="hf"),
-    Unbuilt("train.max_selected_training_tokens"),
-    Unbuilt("train.max_wall_seconds"),
     Unbuilt("alignment"),
 )
 

@@ -37,6 +37,19 @@ class ScheduleSpec(Spec):
     """Index on the schedule of the first step taken here."""
 
 
+BudgetAxis = Literal["selected_training_tokens", "generated_tokens", "wall_time"]
+"""What a budget counts."""
+
+
+class BudgetSpec(Spec):
+    """What ends a run before its last cycle once it is spent."""
+
+    axis: BudgetAxis
+    """What is counted."""
+    limit: int | float
+    """Tokens, or seconds."""
+
+
 class ColdStartSpec(Spec):
     """Supervised training on oracle traces: all its cycles at once."""
 
@@ -60,6 +73,8 @@ class ColdStartSpec(Spec):
     """The first on-policy cycle continues the moments and the schedule, not the weights alone."""
     seed: int
     """Run seed: order of the tasks, selection, dropout."""
+    budget: BudgetSpec | None = None
+    """Of a supervised run; what comes before on-policy cycles has none."""
 
 
 class StopSpec(Spec):
@@ -127,3 +142,5 @@ class UpdateSpec(Spec):
     """Seed of dropout."""
     stop: StopSpec | None = None
     """When the run ends early; null is never."""
+    budget: BudgetSpec | None = None
+    """What the cycles may spend; null is anything."""

@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
     schedule.supervised_run_has_no_warmup,
     schedule.one_cold_start,
     schedule.one_budget,
+    schedule.supervised_run_generates_nothing,
     data.episode_exceeds_turn,
     data.evaluation_turns_are_comparable,
     data.evaluation_lies_in_the_split,

@@ -51,6 +51,7 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
         StoreError: A parent has no record.
     """
     parts = Parts(store, refs)
+    newest = f"student_{len(parts.numbered('rollouts')) - 1:04d}"
     cycles = [_cycle(parts, number) for number, _ in parts.numbered("rollouts")]
     evaluations = _evaluations(parts, len(cycles), spec.mode)
     return ReportData(
@@ -64,7 +65,8 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
         cycles=cycles,
         episodes=_episodes(parts, spec),
         canaries=_optional(parts, "student_0000", "canaries.json"),
-        watch=_optional(parts, f"student_{len(cycles) - 1:04d}", "watch.json"),
+        watch=_optional(parts, newest, "watch.json"),
+        budget=_optional(parts, newest if cycles else "cold_start", "budget.json"),
         artifacts=[_artifact(parts, role) for role in parts.refs],
         provenance=_provenance(parts),
     )

@@ -93,6 +93,8 @@ class ReportData(Row):
     canaries: Json = Field(default_factory=dict)
     watch: Json = Field(default_factory=dict)
     """What the rule that ends collapsed runs has seen; empty where no bound was given."""
+    budget: Json = Field(default_factory=dict)
+    """What was spent of the run's budget; empty where there was none."""
     artifacts: list[ArtifactRow] = Field(default_factory=list)
     provenance: Json = Field(default_factory=dict)
 

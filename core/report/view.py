@@ -23,7 +23,14 @@ LINKED = {
     "report": ("report.html", "report.json"),
     "evaluation": ("eval.json", "eval_trajectories.jsonl"),
     "rollouts": ("trajectories.jsonl", "stats.json"),
-    "student": ("metrics.jsonl", "state.json", "model.json", "canaries.json", "watch.json"),
+    "student": (
+        "metrics.jsonl",
+        "state.json",
+        "model.json",
+        "canaries.json",
+        "watch.json",
+        "budget.json",
+    ),
     "targets": ("selection.json",),
 }
 """Files of each kind of artifact that a view shows."""

@@ -6,7 +6,6 @@ uninterrupted one does. Nothing here needs torch: plans read it too.
 """
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -15,16 +14,10 @@ from core.artifacts.codec import write_json
 from core.artifacts.filesystem import read_file
 from core.errors import StoreError
 from core.recipe.training_specs import StopSpec
+from core.training.stopping import StopReason
 from core.trajectory.trajectory import Trajectory
 
 WATCH = "watch.json"
-
-
-class StopReason(StrEnum):
-    """Which bound a run stayed below."""
-
-    STUDENT_ENTROPY = "student_entropy"
-    SUCCESS_RATE = "success_rate"
 
 
 class Watch(BaseModel):

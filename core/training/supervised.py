@@ -12,6 +12,7 @@ from core.recipe.runtime import Runtime
 from core.recipe.specs import SelectionSpec, ToyFitSpec
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
 from core.selection.selectors import OwnRule, select_positions
+from core.training.budget import Meter
 from core.training.episode_groups import episode_groups
 from core.training.group import Example, Objective, clear_gradients
 from core.training.optimizer import NO_MOMENTS, Optimizer
@@ -20,6 +21,8 @@ from core.training.step import Stepper
 from core.trajectory.alignment import align
 from core.trajectory.trajectory import Trajectory
 
+COLUMNS = ("prediction_positions", "target_ids", "weights", "span_types")
+"""What an example says of each of its positions."""
 TOY_FIT_WARMUP_SHARE = 0.05
 TOY_FIT_EPS = 1e-8
 TOY_FIT_MAX_GRAD_NORM = 1.0
@@ -102,6 +105,7 @@ def fit(
     examples: Sequence[Example],
     plan: SupervisedPlan,
     runtime: Runtime,
+    meter: Meter | None = None,
 ) -> SupervisedResult:
     """Train on traces in a shuffled order that starts over when it ends.
 
@@ -112,6 +116,7 @@ def fit(
             another, are drawn together and count as one.
         plan: Order, optimizer and learning rate.
         runtime: Physical sizes.
+        meter: The run's budget: the step that reaches it is cut to fit and is the last.
 
     Returns:
         The state after all steps, with the optimizer's memory, and a row per step. Groups without
@@ -134,19 +139,36 @@ def fit(
     order = task_order(
         len(traces), plan.order_seed, state.counters.task_cursor, plan.demonstrations
     )
+    read = 0
     try:
         for cycle, group in groups(order, plan):
+            if meter is not None and meter.is_spent:
+                break
+            read += len(group)
             chosen = [examples[branch] for index in group for branch in traces[index]]
             if not any(any(example.weights) for example in chosen):
                 continue
+            if meter is not None:
+                chosen = affordable(chosen, meter)
             _, row = stepper.step(chosen, lambda _: None)
             rows.append({"phase": "sft", "cycle": cycle, "oracle_ce_loss": row["loss"], **row})
     except BaseException:
         clear_gradients(backend)
         backend.load_trainable(state.tensors)
         raise
-    trained = _advanced(state, backend, optimizer, plan, stepper.taken)
+    trained = _advanced(
+        state, backend, optimizer, read // plan.rollouts_per_cycle, read, stepper.taken
+    )
     return SupervisedResult(trained, rows, stepper.physical)
+
+
+def affordable(chosen: Sequence[Example], meter: Meter) -> list[Example]:
+    """Spend the budget on a step; of the trace in which it ends, the first positions are left."""
+    kept = meter.admit((), [example.prediction_positions for example in chosen])
+    return [
+        replace(example, **{name: getattr(example, name)[:count] for name in COLUMNS})
+        for example, count in zip(chosen, kept, strict=True)
+    ]
 
 
 def examples_of(
@@ -223,7 +245,8 @@ def _advanced(
     state: StudentState,
     backend: Backend,
     optimizer: Optimizer,
-    plan: SupervisedPlan,
+    cycles: int,
+    traces: int,
     steps: int,
 ) -> StudentState:
     before = state.counters
@@ -231,7 +254,7 @@ def _advanced(
         before,
         parameter_version=before.parameter_version + steps,
         optimizer_step=before.optimizer_step + steps,
-        task_cursor=before.task_cursor + plan.cycles * plan.rollouts_per_cycle,
-        cycle=before.cycle + plan.cycles,
+        task_cursor=before.task_cursor + traces,
+        cycle=before.cycle + cycles,
     )
     return StudentState(copy_trainable(backend), optimizer.moments(), counters)

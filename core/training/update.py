@@ -16,7 +16,9 @@ from core.recipe.objective import HANDED_OVER, HIDDEN_STATES
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
 from core.teacher.binding import check_binding
+from core.teacher.cut import first_positions
 from core.teacher.targets import ScoredTargets
+from core.training.budget import Meter
 from core.training.episode_groups import episode_groups
 from core.training.group import Example, GatherTargets, Objective, clear_gradients
 from core.training.optimizer import Optimizer
@@ -57,6 +59,7 @@ def update(
     runtime: Runtime,
     *,
     teacher: Backend | None = None,
+    meter: Meter | None = None,
 ) -> UpdateResult:
     """Take one optimizer step per group of ``gradient_accumulation_steps`` episodes.
 
@@ -70,6 +73,8 @@ def update(
         spec: Objective, optimizer and learning rate.
         runtime: Physical sizes.
         teacher: The model that scored; exact targets need its head.
+        meter: The run's budget: positions that it has no room for are not trained on, and no step
+            is taken once it is spent.
 
     Returns:
         The new state, metrics per step and values per token. Groups without a weighted position
@@ -85,6 +90,9 @@ def update(
     groups = episode_groups(trajectories, spec.gradient_accumulation_steps)
     _check_freshness(state.counters, trajectories, scored, spec, len(groups))
     check_targets(scored, spec, teacher)
+    if meter is not None:
+        check_binding(scored, trajectories)
+        scored = first_positions(scored, _admitted(meter, trajectories, scored, groups))
     examples = paired_examples(trajectories, scored)
     backend.load_trainable(state.tensors)
     optimizer = Optimizer(backend.trainable(), spec.optimizer, state.moments)
@@ -96,6 +104,8 @@ def update(
             chosen = [examples[i] for i in indices]
             if not any(any(example.weights) for example in chosen):
                 continue
+            if rows and meter is not None and meter.counts_seconds and meter.is_spent:
+                break
             gather = group_targets(backend, scored, indices, teacher)
             few = chosen[: 0 if rows else MAX_TRAJECTORIES]
             found = _favourites(backend, few, gather, spec, runtime)
@@ -111,6 +121,23 @@ def update(
     moments = optimizer.moments() if rows else state.moments
     new = StudentState(copy_trainable(backend), moments, counters)
     return UpdateResult(new, rows, token_rows, stepper.physical)
+
+
+def _admitted(
+    meter: Meter,
+    trajectories: Sequence[Trajectory],
+    scored: ScoredTargets,
+    groups: Sequence[Sequence[int]],
+) -> list[int]:
+    """Spend the budget; what no step is taken on costs no selected position."""
+    trained = {
+        i for group in groups if any(any(scored.selected[i].weights) for i in group) for i in group
+    }
+    positions = [
+        entry.prediction_positions if i in trained else []
+        for i, entry in enumerate(scored.selected)
+    ]
+    return meter.admit(trajectories, positions)
 
 
 def objective_of(spec: UpdateSpec) -> Objective:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.recipe.schedule import steps_per_cycle
+from core.recipe.schedule import BUDGETS, steps_per_cycle
 
 
 def strict_freshness_is_one_step(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
@@ -50,10 +50,20 @@ def one_cold_start(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 
 def one_budget(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """14: two budgets would leave open which of them ended the run."""
-    train = recipe.train
-    if train.max_selected_training_tokens is not None and train.max_wall_seconds is not None:
+    given = [key for key in BUDGETS.values() if getattr(recipe.train, key) is not None]
+    for key in given[1:]:
         yield problem(
-            "train.max_wall_seconds",
-            "is a second budget beside train.max_selected_training_tokens",
-            "Keep one of the two.",
+            f"train.{key}",
+            f"is a second budget beside train.{given[0]}",
+            "Keep one of them.",
+        )
+
+
+def supervised_run_generates_nothing(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A supervised run reads the oracle's tokens: it can spend no tokens of its own."""
+    if recipe.run.mode == "sft" and recipe.train.max_generated_tokens is not None:
+        yield problem(
+            "train.max_generated_tokens",
+            "is a budget of the student's own tokens, and run.mode sft samples none",
+            "Set train.max_selected_training_tokens instead.",
         )

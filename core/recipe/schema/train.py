@@ -51,6 +51,10 @@ class Train(Section):
     stop_after_cycles: int = Field(default=3, ge=1)
     """Cycles in a row that end the run."""
     max_selected_training_tokens: int | None = Field(default=None, ge=1)
-    """Stop when this many selected tokens were trained on."""
+    """Stop when this many selected tokens were trained on; the last step is cut to fit."""
+    max_generated_tokens: int | None = Field(default=None, ge=1)
+    """Stop when this many of the student's own tokens were used; what it sampled beyond them is not
+    trained on."""
     max_wall_seconds: float | None = Field(default=None, gt=0)
-    """Stop after this many seconds."""
+    """Stop after the step in which sampling, scoring and training have taken this many seconds;
+    evaluations are not counted, and no two such runs need be equal."""

@@ -12,8 +12,9 @@ from core.errors import InputError, NumericsError
 from core.models.toy_tokenizer import ToyTokenizer
 from core.recipe.runtime import Runtime
 from core.recipe.specs import SelectionSpec, ToyFitSpec
-from core.recipe.training_specs import OptimizerSpec, ScheduleSpec
+from core.recipe.training_specs import BudgetSpec, OptimizerSpec, ScheduleSpec
 from core.rollout.oracle import oracle_trajectory
+from core.training.budget import Meter
 from core.training.state import StudentState, load_state
 from core.training.supervised import (
     SupervisedPlan,
@@ -195,6 +196,18 @@ def test_a_saved_state_continues_bit_by_bit(small_toy, traces, state_of, tmp_pat
     assert resumed.state.digest() == whole.state.digest()
     assert resumed.state.counters == whole.state.counters
     assert resumed.rows == [{**row, "cycle": row["cycle"] - 3} for row in whole.rows[6:]]
+
+
+def test_a_budget_ends_a_fit_inside_a_cycle_at_its_last_position(small_toy, traces, state_of):
+    student, examples = small_toy(1), examples_of(traces)
+    whole = fit(student, state_of(student), examples, PLAN, RUNTIME)
+    limit = sum(row["selected_positions"] for row in whole.rows[:3]) - 1
+    meter = Meter(BudgetSpec(axis="selected_training_tokens", limit=limit))
+    done = fit(student, state_of(small_toy(1)), examples, PLAN, RUNTIME, meter)
+    assert done.rows[:2] == whole.rows[:2]
+    assert sum(row["selected_positions"] for row in done.rows) == limit
+    assert (done.state.counters.task_cursor, done.state.counters.cycle) == (8, 1)
+    assert meter.reading().overshoot == 0
 
 
 def test_weights_only_forgets_the_optimizer_and_the_order(small_toy, traces, state_of):

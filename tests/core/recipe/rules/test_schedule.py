@@ -46,6 +46,21 @@ def test_two_budgets(judged):
     assert judged(rule, tokens) == judged(rule, seconds) == []
 
 
+def test_a_third_budget(judged):
+    """Each budget beyond the first is named."""
+    given = ("train.max_selected_training_tokens=9", "train.max_generated_tokens=9")
+    rule = schedule.one_budget
+    assert keys(judged(rule, *given)) == ["train.max_generated_tokens"]
+    both = ["train.max_generated_tokens", "train.max_wall_seconds"]
+    assert keys(judged(rule, *given, "train.max_wall_seconds=9")) == both
+
+
+def test_a_supervised_run_has_no_tokens_of_its_own_to_spend(judged):
+    rule, given = schedule.supervised_run_generates_nothing, "train.max_generated_tokens=9"
+    assert keys(judged(rule, "run.mode=sft", given)) == ["train.max_generated_tokens"]
+    assert judged(rule, given) == judged(rule, "run.mode=sft") == []
+
+
 @pytest.mark.parametrize("value", ["auto", "1", "1024"])
 def test_batch_of_trajectories_is_auto_or_up_to_1024(accepted, value):
     batch = accepted(f"train.trajectory_batch_size={value}").runtime.trajectory_batch_size
