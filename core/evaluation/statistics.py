@@ -1,4 +1,4 @@
-"""Intervals and tests for success rates. Pure Python, so a report needs nothing else.
+"""Intervals and tests for success rates.
 
 The design of an experiment here is crossed: the same tasks recur under every seed. Resampling
 (seed, task) pairs as if they were independent understates the uncertainty;
@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
+
+from core.evaluation.crossed import components, outcome_matrix
+from core.evaluation.student_t import t_quantile
 from core.seeding import derive_seed
 
 MIN_SEEDS_FOR_POPULATION = 5
@@ -100,6 +104,12 @@ def hierarchical_bootstrap(
 ) -> Interval:
     """Return an interval of the mean over a crossed design, resampling seeds and tasks.
 
+    Seeds and tasks are drawn independently of each other (Owen, "The pigeonhole bootstrap", Ann.
+    Appl. Stat. 1 (2007)). The spread of such means is wrong in two ways: it counts the rest's
+    variance up to three times, and with few seeds it is too narrow. So the draws are stretched
+    about the estimate until their standard deviation is the standard error of the variance
+    components and their tails are Student's. The asymmetry of the draws stays.
+
     With fewer than five seeds only the tasks are resampled, and the interval is marked as
     conditional on the seeds.
 
@@ -110,23 +120,44 @@ def hierarchical_bootstrap(
         confidence: Coverage, in (0, 1).
 
     Raises:
-        ValueError: If the design is empty or not crossed.
+        ValueError: If the design is empty or not crossed, or there are no resamples.
     """
-    seeds = sorted(outcomes)
-    tasks = sorted(outcomes[seeds[0]]) if seeds else []
-    if not tasks or any(sorted(outcomes[one]) != tasks for one in seeds):
-        raise ValueError("hierarchical_bootstrap needs the same non-empty tasks under every seed")
-    conditional = len(seeds) < MIN_SEEDS_FOR_POPULATION
-    rng = random.Random(derive_seed(seed, "hierarchical_bootstrap"))
-    draws = []
-    for _ in range(resamples):
-        drawn_seeds = seeds if conditional else [rng.choice(seeds) for _ in seeds]
-        drawn_tasks = [rng.choice(tasks) for _ in tasks]
-        total = sum(outcomes[one][task] for one in drawn_seeds for task in drawn_tasks)
-        draws.append(total / (len(seeds) * len(tasks)))
-    cells = [outcomes[one][task] for one in seeds for task in tasks]
-    interval = _percentile_interval(sum(cells) / len(cells), draws, confidence, len(cells))
-    return Interval(interval.estimate, interval.lower, interval.upper, interval.count, conditional)
+    values_ST = outcome_matrix(outcomes)
+    if resamples < 1:
+        raise ValueError("hierarchical_bootstrap needs at least one resample")
+    conditional = len(values_ST) < MIN_SEEDS_FOR_POPULATION
+    generator = np.random.default_rng(derive_seed(seed, "hierarchical_bootstrap"))
+    tasks_RT = _resampled(generator, values_ST.shape[1], resamples)
+    if conditional:
+        draws_R = tasks_RT @ values_ST.mean(axis=0)
+    else:
+        seeds_RS = _resampled(generator, len(values_ST), resamples)
+        draws_R = np.einsum("rs,rs->r", seeds_RS, tasks_RT @ values_ST.T)
+    estimate = float(values_ST.mean())
+    stretch = 1.0 if conditional else _stretch(values_ST, draws_R, confidence)
+    draws = [estimate + stretch * (float(draw) - estimate) for draw in draws_R]
+    plain = _percentile_interval(estimate, draws, confidence, values_ST.size)
+    return Interval(plain.estimate, plain.lower, plain.upper, plain.count, conditional)
+
+
+def _resampled(generator: np.random.Generator, size: int, resamples: int) -> np.ndarray:
+    """Return the shares, [resamples, size], of each unit among as many drawn with replacement."""
+    return generator.multinomial(size, np.full(size, 1.0 / size), resamples) / size
+
+
+def _stretch(values_ST: np.ndarray, draws_R: np.ndarray, confidence: float) -> float:
+    """Return the factor from the draws' spread to the standard error with Student's tails.
+
+    Where one task is all there is, or nothing varies, there is nothing to stretch.
+    """
+    spread = float(draws_R.std())
+    if values_ST.shape[1] < 2 or spread == 0.0:
+        return 1.0
+    found = components(values_ST)
+    if found.degrees == 0.0:
+        return 1.0
+    normal = NormalDist().inv_cdf(0.5 + confidence / 2)
+    return found.standard_error / spread * t_quantile(confidence, found.degrees) / normal
 
 
 def holm(p_values: Mapping[str, float], alpha: float = 0.05) -> dict[str, bool]:
