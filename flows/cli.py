@@ -153,7 +153,7 @@ def qualify_teacher(
     if verdict["shortfalls"]:
         raise QualificationError(
             f"this teacher may not teach: {'; '.join(verdict['shortfalls'])}",
-            "Train it further, or lower models.teacher.adapter.minimum_* in the recipe.",
+            "Train it further, or lower models.teacher.qualification.minimum_* in the recipe.",
         )
 
 

@@ -9,13 +9,15 @@ from pydantic import BaseModel
 from core.artifacts.record import ArtifactRef
 from core.artifacts.store import Store
 from core.environments.base import Split
-from core.recipe import model_steps, sources, steps
+from core.models.adapter_directory import Evidence
+from core.recipe import model_steps, sources, steps, teacher_steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.report.assembly import stage_name
 from core.training.budget import read_spent
 from core.training.collapse import read_watch
 from core.training.stopping import StopReason
+from tasks.adopt_qualification import adopt_qualification
 from tasks.caching import Step
 from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
@@ -24,6 +26,7 @@ from tasks.initialize_student import initialize_student
 from tasks.prepare_prompts import prepare_prompts
 from tasks.prepare_splits import prepare_splits
 from tasks.prepare_teacher import prepare_teacher
+from tasks.qualify_teacher import qualify_teacher
 from tasks.sample_rollouts import sample_rollouts
 from tasks.score_rollouts import score_rollouts
 from tasks.update_student import update_student
@@ -54,10 +57,25 @@ class RunRefs:
     student: Ref = None
     """The newest state."""
     parts: dict[str, Ref] = field(default_factory=dict)
-    """Parents of the report, by role: ``evaluation-…``, ``rollouts-…``, ``targets-…``, …"""
+    """Parents of the report, by role: ``evaluation_…``, ``rollouts_…``, ``qualification``, …"""
     report: Ref = None
     stopped: StopReason | None = None
     """Why it ended before its last cycle, or inside a supervised run."""
+
+
+def nobody_judges(qualification: Ref) -> None:
+    """Let any teacher teach."""
+    del qualification
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What stands between a teacher and the students, where the recipe asks for a gate."""
+
+    evidence: Evidence | None = None
+    """Rates in the manifest of the teacher's adapter that answer for it; null: it is measured."""
+    judge: Callable[[Ref], None] = nobody_judges
+    """Refuses a qualification."""
 
 
 def never_stopped(student: Ref) -> StopReason | None:
@@ -67,17 +85,22 @@ def never_stopped(student: Ref) -> StopReason | None:
 
 
 def run_graph(
-    recipe: Recipe, call: Call, stopped: Callable[[Ref], StopReason | None] = never_stopped
+    recipe: Recipe,
+    call: Call,
+    stopped: Callable[[Ref], StopReason | None] = never_stopped,
+    gate: Gate = Gate(),
 ) -> RunRefs:
-    """Walk one run: splits, traces, teacher, cold start, cycles, evaluations, report.
+    """Walk one run: splits, traces, teacher and its gate, cold start, cycles, evaluations, report.
 
     Args:
         recipe: What to compute.
         call: Runs or plans one step.
         stopped: Says of a student after a cycle whether the run ends with it.
+        gate: What is known of the teacher, and who judges it.
     """
     run = RunRefs()
     prepare_teacher_and_tasks(recipe, call, run)
+    _pass_gate(recipe, call, run, gate)
     _start(recipe, call, run, stopped)
     for cycle in range(num_cycles(recipe)):
         _cycle(recipe, call, run, cycle, stopped)
@@ -105,7 +128,7 @@ def prepare_teacher_and_tasks(recipe: Recipe, call: Call, run: RunRefs) -> None:
     """Walk what comes before any student: splits, the oracle's traces, the teacher."""
     world = sources.world_name(recipe)
     run.tasks = run.held_out = _split(recipe, call, "train")
-    if recipe.eval.split != "train" and (recipe.eval.enabled or recipe.environment):
+    if _holds_out(recipe):
         run.held_out = _split(recipe, call, recipe.eval.split, train=run.tasks)
     if sources.has_demonstrations(recipe):
         spec = steps.traces_spec(recipe)
@@ -114,6 +137,41 @@ def prepare_teacher_and_tasks(recipe: Recipe, call: Call, run: RunRefs) -> None:
     fitted = _teacher_traces(recipe, call, run) if teacher.fit is not None else {}
     name = recipe.models.backend if teacher.plugin is None else teacher.plugin.name
     run.teacher = call(prepare_teacher, teacher, name=name, **fitted)
+
+
+def _holds_out(recipe: Recipe) -> bool:
+    """Return whether the tasks that are evaluated have a split of their own."""
+    return recipe.eval.split != "train" and (recipe.eval.enabled or bool(recipe.environment))
+
+
+def _pass_gate(recipe: Recipe, call: Call, run: RunRefs, gate: Gate) -> None:
+    """Walk what a teacher must show before there is a student, and have it judged."""
+    teacher = recipe.models.teacher
+    if teacher.qualification is None:
+        return
+    if gate.evidence is not None:
+        shown = teacher_steps.evidence_spec(recipe, gate.evidence.model_dump(mode="json"))
+        done = call(adopt_qualification, shown, name="manifest")
+    else:
+        done = call(
+            qualify_teacher,
+            teacher_steps.qualification_spec(recipe),
+            name=teacher.mode,
+            teacher=run.teacher,
+            tasks=qualification_tasks(recipe, call, run),
+        )
+    run.parts["qualification"] = done
+    gate.judge(done)
+
+
+def qualification_tasks(recipe: Recipe, call: Call, run: RunRefs) -> Ref:
+    """Return the split that a teacher is measured on, walking it where the run has it not yet."""
+    split = teacher_steps.qualification_split(recipe)
+    if split == "train":
+        return run.tasks
+    if split == recipe.eval.split and _holds_out(recipe):
+        return run.held_out
+    return _split(recipe, call, split, train=run.tasks)
 
 
 def _split(recipe: Recipe, call: Call, split: Split, train: Ref = None) -> Ref:

@@ -17,11 +17,14 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from core.artifacts.record import ArtifactRef
+from core.evaluation.qualification import minima_of, rate_rows
+from core.models.adapter_directory import Evidence
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
 from core.report.view import assemble_view, directory_name
+from flows.gate import gate_of
 from flows.graph import RunRefs, num_steps, run_graph, stop_reason
 from flows.progress import LISTENER
 from flows.sources import locate, open_plugins
@@ -61,6 +64,7 @@ def opd_cycle(
 
     Raises:
         RecipeError: The recipe is refused, however it was given.
+        QualificationError: The recipe asks for a gate, and its teacher does not pass.
     """
     if recipe is None:
         loaded = load(Path(recipe_path), overrides or [])
@@ -71,7 +75,8 @@ def opd_cycle(
     recipe, runtime = locate(recipe, runtime)
     caller = StepCaller(runtime, num_steps(recipe))
     store = open_store(runtime.store)
-    run = run_graph(recipe, caller, lambda student: stop_reason(student, store))
+    gate = gate_of(recipe, runtime, store, lambda evidence: _show_teacher(recipe, evidence))
+    run = run_graph(recipe, caller, lambda student: stop_reason(student, store), gate)
     caller.finish()
     summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)
     view = assemble_view(store, run.parts, run.student, run.report, recipe, runtime)
@@ -114,6 +119,13 @@ class StepCaller:
     def finish(self) -> None:
         """Say that nothing is left to do, however many cycles a run took."""
         update_progress_artifact(self._artifact, 100.0)
+
+
+def _show_teacher(recipe: Recipe, evidence: Evidence) -> None:
+    """Show in the UI what the teacher can do, whether it is let through or not."""
+    rows = rate_rows(evidence.rates, minima_of(recipe))
+    title = f"Rates of the teacher on {evidence.tasks} tasks of split {evidence.split}"
+    create_table_artifact(rows, key="opd-qualification", description=title)
 
 
 def _publish(run: RunRefs, runtime: Runtime, summary: dict[str, Any]) -> None:

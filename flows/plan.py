@@ -10,10 +10,12 @@ from pydantic import BaseModel
 from core.artifacts.explain import explain
 from core.artifacts.record import ArtifactRef, Record
 from core.artifacts.store import Store
+from core.errors import QualificationError
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
+from flows.gate import gate_of
 from flows.graph import run_graph, stop_reason
 from flows.sources import locate
 from tasks.caching import Step, hit_labels
@@ -47,6 +49,8 @@ class Plan:
     """All steps of a run in order."""
 
     steps: list[PlannedStep] = field(default_factory=list)
+    refusal: str | None = None
+    """Why the run would end after these steps: what its teacher showed falls short."""
 
     def count(self, status: Status) -> int:
         """Return how many steps have a status."""
@@ -58,6 +62,7 @@ class Plan:
             "hit": self.count("hit"),
             "miss": self.count("miss"),
             "unknown": self.count("unknown"),
+            "refusal": self.refusal,
             "steps": [{**step.__dict__, "reasons": list(step.reasons)} for step in self.steps],
         }
 
@@ -83,7 +88,11 @@ def plan(recipe: Recipe, runtime: Runtime) -> Plan:
     check(recipe, runtime)
     store = Store(runtime.store)
     planner = _Planner(store, runtime)
-    run_graph(recipe, planner, lambda student: stop_reason(student, store))
+    gate = gate_of(recipe, runtime, store)
+    try:
+        run_graph(recipe, planner, lambda student: stop_reason(student, store), gate)
+    except QualificationError as error:
+        planner.plan.refusal = error.message
     return planner.plan
 
 
@@ -151,6 +160,8 @@ def print_plan(planned: Plan) -> None:
         f"{planned.count('hit')} cached, {planned.count('miss')} to compute, "
         f"{planned.count('unknown')} that depend on those"
     )
+    if planned.refusal is not None:
+        print(f"the run ends there: {planned.refusal}")
 
 
 def _flags(planned: Plan) -> dict[str, list[str]]:

@@ -1,6 +1,5 @@
 """The flow ``qualify-teacher``: may this recipe's teacher teach?"""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,12 @@ from prefect import flow
 
 from core.artifacts.codec import read_json, write_json
 from core.errors import InputError
-from core.evaluation.qualification import MINIMA, demanded, shortfalls
+from core.evaluation.qualification import minima_of, shortfalls
 from core.models.adapter_directory import MANIFEST, Evidence, open_adapter
-from core.recipe import steps
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
-from flows.graph import RunRefs, prepare_teacher_and_tasks
+from core.recipe.teacher_steps import qualification_spec
+from flows.graph import RunRefs, prepare_teacher_and_tasks, qualification_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
 from flows.sources import locate, open_plugins
 from tasks.caching import open_store
@@ -50,10 +49,10 @@ def qualify_teacher(
     prepare_teacher_and_tasks(recipe, caller, run)
     done = caller(
         qualify,
-        steps.qualification_spec(recipe),
+        qualification_spec(recipe),
         name=recipe.models.teacher.mode,
         teacher=run.teacher,
-        tasks=run.held_out,
+        tasks=qualification_tasks(recipe, caller, run),
     )
     caller.finish()
     evidence = Evidence.model_validate(
@@ -66,12 +65,6 @@ def qualify_teacher(
         "shortfalls": shortfalls(evidence.rates, minima),
         "artifact": done.key,
     }
-
-
-def minima_of(recipe: Recipe) -> Mapping[str, float]:
-    """Return the minima of the recipe's adapter over the usual ones."""
-    adapter = recipe.models.teacher.adapter
-    return MINIMA | (demanded(adapter) if adapter is not None else {})
 
 
 def _without_demands(recipe: Recipe) -> Recipe:

@@ -4,7 +4,7 @@ from typing import Any
 
 from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
-from core.recipe.specs import QualificationSpec
+from core.recipe.teacher_specs import QualificationSpec
 from tasks.caching import StepContext, step
 
 

@@ -1,11 +1,15 @@
 """Whether a teacher may teach: rates that it showed, held against minima that the recipe names."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from core.errors import QualificationError
 from core.evaluation.statistics import wilson
-from core.models.adapter_directory import MANIFEST, AdapterDirectory, MeasuredRate
+from core.models.adapter_directory import MANIFEST, AdapterDirectory, Evidence, MeasuredRate
+from core.recipe.recipe import Recipe
 from core.recipe.schema.adapters import TeacherAdapter
+from core.recipe.schema.qualification import Qualification
+from core.recipe.teacher_specs import QualificationSpec
 from core.trajectory.trajectory import Trajectory
 
 MINIMA = {
@@ -73,6 +77,24 @@ def shortfalls(rates: Mapping[str, MeasuredRate], minima: Mapping[str, float]) -
     return lines
 
 
+def rate_rows(
+    rates: Mapping[str, MeasuredRate], minima: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Return a row per rate: name, counts, estimate, interval, minimum and whether it is reached.
+
+    A rate that nothing counted is reached, as ``shortfalls`` has it.
+    """
+    return [
+        {
+            "rate": name,
+            **rate.model_dump(),
+            "minimum": minima.get(name),
+            "reached": rate.estimate is None or rate.estimate >= minima.get(name, 0.0),
+        }
+        for name, rate in rates.items()
+    ]
+
+
 def check_evidence(asked: TeacherAdapter, found: AdapterDirectory) -> None:
     """Refuse an adapter whose manifest does not show the rates that a recipe demands.
 
@@ -95,8 +117,8 @@ def check_evidence(asked: TeacherAdapter, found: AdapterDirectory) -> None:
         )
 
 
-def demanded(asked: TeacherAdapter) -> dict[str, float]:
-    """Return the minima of a recipe's adapter, by name of the rate."""
+def demanded(asked: TeacherAdapter | Qualification) -> dict[str, float]:
+    """Return the minima that a section names, by name of the rate."""
     given = {
         "strict_success": asked.minimum_strict_success_rate,
         "recovery_after_error": asked.minimum_recovery_after_error_rate,
@@ -104,3 +126,50 @@ def demanded(asked: TeacherAdapter) -> dict[str, float]:
         "tool_execution_success": asked.minimum_tool_execution_success_rate,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def minima_of(recipe: Recipe) -> Mapping[str, float]:
+    """Return the minima of the gate over those of the teacher's adapter over the usual ones."""
+    teacher = recipe.models.teacher
+    minima = dict(MINIMA)
+    for section in (teacher.adapter, teacher.qualification):
+        minima |= demanded(section) if section is not None else {}
+    return minima
+
+
+def covers(evidence: Evidence, spec: QualificationSpec, difficulty: str) -> bool:
+    """Tell whether rates that were measured elsewhere answer what would be measured here.
+
+    They do for the same world, difficulty and split, and as many tasks at least. A hint and the
+    code of a world's plug-in are in no manifest, so what depends on them is measured.
+    """
+    return (
+        spec.environment.plugin is None
+        and not spec.hinted
+        and spec.tasks is not None
+        and evidence.environment == spec.environment.name
+        and evidence.params == spec.environment.params
+        and evidence.difficulty == difficulty
+        and evidence.split == spec.split
+        and evidence.tasks >= spec.tasks
+    )
+
+
+def admit(evidence: Evidence, minima: Mapping[str, float], artifact: str) -> None:
+    """Refuse a run whose teacher does not reach the minima.
+
+    Args:
+        evidence: What it showed.
+        minima: Least rates, by name.
+        artifact: Where its episodes are kept, for the person who wants to read them.
+
+    Raises:
+        QualificationError: A rate is below its minimum; all that are, with their intervals.
+    """
+    lacking = shortfalls(evidence.rates, minima)
+    if lacking:
+        raise QualificationError(
+            f"the teacher may not teach: {'; '.join(lacking)} (qualification {artifact}, "
+            f"{evidence.tasks} {evidence.difficulty} tasks of {evidence.environment})",
+            "Train it further or use another; or lower models.teacher.qualification.minimum_*.",
+        )

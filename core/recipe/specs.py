@@ -286,10 +286,3 @@ class EvaluationSpec(Spec):
     """Episodes of each task; null is one."""
     template: OwnTemplate | None = None
     """Frames of the messages; null is ChatML."""
-
-
-class QualificationSpec(EvaluationSpec):
-    """Let a teacher solve a slice of a split."""
-
-    hinted: bool | None = None
-    """It reads the task's hint, as it does when it teaches; null where it does not."""

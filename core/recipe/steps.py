@@ -34,7 +34,6 @@ from core.recipe.sources import (
 from core.recipe.specs import (
     EvaluationSpec,
     LimitsSpec,
-    QualificationSpec,
     RolloutSpec,
     SamplingSpec,
     ScoreSpec,
@@ -230,16 +229,6 @@ def evaluation_spec(recipe: Recipe) -> EvaluationSpec | None:
         samples_per_task=evaluation.samples_per_task if evaluation.samples_per_task > 1 else None,
         template=recipe.rollout.own_template,
     )
-
-
-def qualification_spec(recipe: Recipe) -> QualificationSpec:
-    """Return what a teacher's qualification depends on: the measurement that students get."""
-    measured = evaluation_spec(
-        recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"enabled": True})})
-    )
-    assert measured is not None, "it was switched on"
-    hinted = recipe.models.teacher.mode == "privileged_context"
-    return QualificationSpec(**measured.model_dump(), hinted=hinted or None)
 
 
 def report_spec(recipe: Recipe) -> ReportSpec | None:

@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     models.toy_backend_is_plain,
     models.toy_has_no_template,
     models.episodes_fit_the_toy,
+    models.gate_can_be_measured,
     data.plugin_files_are_as_listed,
     data.demonstrations_exist,
     data.gated_world_gives_verdicts,

@@ -64,6 +64,7 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
         cold_start_steps=_cold_start_steps(parts),
         cycles=cycles,
         episodes=_episodes(parts, spec),
+        qualification=_optional(parts, "qualification", "qualification.json"),
         canaries=_optional(parts, "student_0000", "canaries.json"),
         watch=_optional(parts, newest, "watch.json"),
         budget=_optional(parts, newest if cycles else "cold_start", "budget.json"),

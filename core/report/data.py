@@ -90,6 +90,8 @@ class ReportData(Row):
     cold_start_steps: list[Json] = Field(default_factory=list)
     cycles: list[CyclePoint] = Field(default_factory=list)
     episodes: list[ShownEpisode] = Field(default_factory=list)
+    qualification: Json = Field(default_factory=dict)
+    """What the teacher showed at the gate; empty where the recipe has no gate."""
     canaries: Json = Field(default_factory=dict)
     watch: Json = Field(default_factory=dict)
     """What the rule that ends collapsed runs has seen; empty where no bound was given."""

@@ -32,6 +32,7 @@ LINKED = {
         "budget.json",
     ),
     "targets": ("selection.json",),
+    "qualification": ("qualification.json",),
 }
 """Files of each kind of artifact that a view shows."""
 

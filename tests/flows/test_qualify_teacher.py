@@ -7,6 +7,7 @@ import pytest
 from core.artifacts.contents import hash_file
 from core.artifacts.store import Store
 from core.errors import InputError
+from core.evaluation.qualification import minima_of
 from core.models.adapter_directory import (
     CONFIG,
     CONTENT,
@@ -16,11 +17,11 @@ from core.models.adapter_directory import (
     Evidence,
     open_adapter,
 )
-from core.recipe import steps
+from core.recipe import teacher_steps
 from core.recipe.loading import load
 from core.trajectory.io import read_trajectories
 from flows.graph import RunRefs, prepare_teacher_and_tasks
-from flows.qualify_teacher import minima_of, note_evidence
+from flows.qualify_teacher import note_evidence
 from tasks.qualify_teacher import qualify_teacher
 
 TINY = (
@@ -49,7 +50,7 @@ def qualified(root, *overrides):
 
     run = RunRefs()
     prepare_teacher_and_tasks(loaded.recipe, call, run)
-    spec = steps.qualification_spec(loaded.recipe)
+    spec = teacher_steps.qualification_spec(loaded.recipe)
     ref = call(qualify_teacher, spec, name="q", teacher=run.teacher, tasks=run.held_out)
     return Store(loaded.runtime.store).path(ref)
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from core.environments.base import Split
 from core.recipe.problems import Problem, problem
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.models import Model
-from core.recipe.sources import prompt_source
+from core.recipe.schema.source import ParquetSource
+from core.recipe.sources import prompt_source, split_size
 from core.recipe.steps import limits_spec
 
 SHARED_FIELDS = (
@@ -28,6 +30,7 @@ MINIMA = (
 
 
 TOTAL = "rollout.max_total_tokens"
+GATE = "models.teacher.qualification"
 
 
 def roles(recipe: Recipe) -> dict[str, Model]:
@@ -176,3 +179,43 @@ def episodes_fit_the_toy(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
                 f"{width} is less than {meant} ({limit})",
                 f"Use at least {limit}, or shorter episodes.",
             )
+
+
+def gate_can_be_measured(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A teacher shows what it can do on tasks that exist and have answers, by acting itself."""
+    gate, source = recipe.models.teacher.qualification, prompt_source(recipe)
+    if gate is None:
+        return
+    if recipe.models.teacher.plugin is not None:
+        yield problem(
+            GATE,
+            "cannot be combined with models.teacher.plugin, which gives targets and cannot act",
+            "Leave it out, or teach with a model.",
+        )
+    if source is not None:
+        yield from _gate_on_prompts(recipe, source, gate.split)
+        return
+    size = split_size(recipe, gate.split)
+    last = gate.task_offset + (gate.tasks or 1)
+    if size is not None and last > size:
+        yield problem(
+            f"{GATE}.{'tasks' if gate.tasks else 'task_offset'}",
+            f"tasks {gate.task_offset} to {last - 1} do not all exist: "
+            f"environment.{gate.split}_tasks is {size}",
+            f"Use a slice of the {size} tasks or make more.",
+        )
+
+
+def _gate_on_prompts(recipe: Recipe, source: ParquetSource, split: Split) -> Iterator[Problem]:
+    if source.answer_key is None:
+        hint = "Name the column of answers."
+        yield problem("source.answer_key", f"is null, and {GATE} counts right answers", hint)
+    if split == "test":
+        hint = "Use eval, which is source.val_files."
+        yield problem(f"{GATE}.split", "prompts from files have no test split", hint)
+    if split == "eval" and not source.val_files:
+        hint = f"Name files in source.val_files, or use {GATE}.split: train."
+        yield problem("source.val_files", f"is empty, and {GATE}.split is eval", hint)
+    if split != "train" and recipe.models.teacher.mode == "privileged_context":
+        hint = "Use train."
+        yield problem(f"{GATE}.split", "only rows of source.train_files have hints", hint)

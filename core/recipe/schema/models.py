@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 
 from core.recipe.schema.adapters import AdapterSource, Lora, TeacherAdapter
 from core.recipe.schema.plugin import NamedPlugin
+from core.recipe.schema.qualification import Qualification
 from core.recipe.schema.section import Section
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -88,6 +89,8 @@ class Teacher(Model):
     """Adapter that was trained for teaching, with the evidence it must show."""
     plugin: NamedPlugin | None = None
     """Code of your own that teaches in place of a model; null for a model."""
+    qualification: Qualification | None = None
+    """What it must show by acting itself before the run goes on; null asks for nothing."""
 
 
 class Reference(Model):

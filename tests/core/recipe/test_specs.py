@@ -174,8 +174,18 @@ ADAPTER_FACTS = (
     "models.teacher.adapter.minimum_tool_execution_success_rate",
 )
 
+GATE = (
+    *(f"models.teacher.qualification.{name}" for name in ("split", "tasks", "task_offset")),
+    *(
+        f"models.teacher.qualification.minimum_{name}_rate"
+        for name in ("strict_success", "recovery_after_error", "parse_valid_tool_call")
+    ),
+    "models.teacher.qualification.minimum_tool_execution_success_rate",
+)
+
 IN_NO_SPEC = {
     **dict.fromkeys(ADAPTER_FACTS, "decides whether an adapter is accepted, which is a digest"),
+    **dict.fromkeys(GATE, "decides what a teacher must show first: test_teacher_steps"),
     "schema_version": "a version of the keys",
     "run.deterministic": "deterministic kernels are always asked for",
     "environment.name": "one environment is built",

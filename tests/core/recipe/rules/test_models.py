@@ -3,6 +3,8 @@ import pytest
 from core.recipe.rules import models
 
 TEACHER_ADAPTER = "models.teacher.adapter.path=a"
+PARQUET = ("source.kind=verl_parquet", "source.train_files=[t]", "source.val_files=[v]")
+ANSWERED = (*PARQUET[:2], "source.answer_key=a")
 SHARED = (
     "models.backend=hf",
     "models.runtime=shared_backbone",
@@ -134,3 +136,48 @@ def test_refusal_through_the_loader_names_the_keys(refused):
     error = refused("models.student.toy.num_heads=5")
     assert error.message.startswith("minimal.yaml:2: models.student.toy.hidden_size: 64 is not")
     assert "models.student.toy.num_heads (5)" in error.message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("models.teacher.qualification.tasks=33",), "models.teacher.qualification.tasks"),
+        (
+            ("models.teacher.qualification.task_offset=32",),
+            "models.teacher.qualification.task_offset",
+        ),
+        (
+            (
+                "models.teacher.qualification.tasks=1",
+                "models.teacher.plugin.name=p",
+                "models.teacher.plugin.sha256=" + "0" * 64,
+            ),
+            "models.teacher.qualification",
+        ),
+        (
+            (*PARQUET, "source.answer_key=null", "models.teacher.qualification.tasks=1"),
+            "source.answer_key",
+        ),
+        ((*ANSWERED, "models.teacher.qualification.tasks=1"), "source.val_files"),
+        (
+            (*ANSWERED, "models.teacher.qualification.split=test"),
+            "models.teacher.qualification.split",
+        ),
+        (
+            (
+                *ANSWERED,
+                "source.val_files=[v]",
+                "models.teacher.mode=privileged_context",
+                "models.teacher.qualification.tasks=1",
+            ),
+            "models.teacher.qualification.split",
+        ),
+    ],
+)
+def test_a_gate_that_nothing_can_measure(judged, overrides, key):
+    assert keys(judged(models.gate_can_be_measured, *overrides)) == [key]
+
+
+@pytest.mark.parametrize("overrides", [(), ("models.teacher.qualification.tasks=32",)])
+def test_a_gate_on_tasks_that_exist(judged, overrides):
+    assert judged(models.gate_can_be_measured, *overrides) == []
