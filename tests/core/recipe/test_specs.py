@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from core.recipe import model_steps, steps
+from core.recipe import model_steps, steps, teacher_steps
 from core.recipe.keys import recipe_keys
 from core.recipe.loading import load_text
 from core.recipe.schema.loss import Divergence
@@ -246,6 +246,7 @@ def test_specs_survive_strict_json(accepted, overrides):
         *(make(recipe) for make in (steps.traces_spec, model_steps.teacher_spec)),
         *(make(recipe) for make in (model_steps.student_spec, steps.score_spec, steps.report_spec)),
         *(make(recipe) for make in (steps.cold_start_spec, steps.evaluation_spec)),
+        teacher_steps.qualification_spec(recipe),
         *(make(recipe, 3) for make in (steps.rollout_spec, steps.update_spec)),
     ]
     for spec in filter(None, built):
@@ -255,7 +256,7 @@ def test_specs_survive_strict_json(accepted, overrides):
 
 def test_every_field_of_a_spec_is_explained():
     classes = [each for each in Spec.__subclasses__() if each.__module__.startswith("core.recipe")]
-    assert len(classes) == 25
+    assert len(classes) == 26
     silent = [
         f"{each.__name__}.{name}"
         for each in classes
