@@ -212,7 +212,9 @@ class StepCall:
         request = replace(self.request, numeric_class=lambda: recorded[-1])
 
         def build(out: Path) -> Metrics:
-            context = StepContext(store, self.runtime, out, recorded.append)
+            kept = store.progress(request.kind, request.identity.key)
+            code = request.code.digest if request.code is not None else ""
+            context = StepContext(store, self.runtime, out, recorded.append, kept, code)
             if not self.step.gpu:
                 return self._compute(context)
             # Innermost of all locks: who holds the GPU never waits for a key.

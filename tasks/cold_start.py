@@ -23,7 +23,8 @@ def cold_start(
 
     origin = context.path(student)
     resident = open_weights("student", origin, context.placement)
-    context.record_numeric_class(batched_class(context.runtime))
+    numeric = batched_class(context.runtime)
+    context.record_numeric_class(numeric)
     examples = examples_of(
         read_trajectories(context.path(traces) / "trajectories.jsonl"),
         spec.selection,
@@ -33,7 +34,15 @@ def cold_start(
     plan = cold_start_plan(spec)
     meter = Meter(spec.budget) if spec.budget is not None else None
     with resident.changing() as backend:
-        done = fit(backend, load_state(origin), examples, plan, context.runtime, meter)
+        done = fit(
+            backend,
+            load_state(origin),
+            examples,
+            plan,
+            context.runtime,
+            meter,
+            context.progress(numeric),
+        )
     state = done.state if spec.carries_optimizer else weights_only(done.state)
     state.save(context.out)
     resident.state = state.digest()

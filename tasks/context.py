@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.artifacts import provenance
+from core.artifacts.key import canonical_json
 from core.artifacts.record import ArtifactRef, NumericClass, Record
 from core.artifacts.store import Store
 from core.errors import StoreError
@@ -13,6 +15,7 @@ from core.recipe.runtime import Runtime
 
 if TYPE_CHECKING:
     from core.models.building import Placement
+    from core.training.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,10 @@ class StepContext:
     """Empty directory; what the step writes here becomes the artifact."""
     record_numeric_class: Callable[[NumericClass], None]
     """Replaces the numeric class that the record would get, once a step knows better."""
+    kept: Path
+    """Where the step may keep how far it is; gone once its artifact is published."""
+    code: str
+    """Digest of the sources behind the step."""
 
     def path(self, ref: ArtifactRef) -> Path:
         """Return the directory of a parent, after checking that it holds the bytes it names.
@@ -40,6 +47,24 @@ class StepContext:
     def record(self, ref: ArtifactRef) -> Record:
         """Return the record of a parent."""
         return self.store.record(ref)
+
+    def progress(self, numeric: NumericClass) -> "Progress":
+        """Return where a long fit keeps its states, for this code, these versions and sizes.
+
+        Args:
+            numeric: What may change the last bits of the result.
+        """
+        from core.training.progress import Progress
+
+        origin = provenance.capture()
+        stamp = canonical_json(
+            {
+                "code": self.code,
+                "numeric": numeric.model_dump(mode="json", exclude_none=True),
+                **{name: origin[name] for name in ("python", "packages", "hardware")},
+            }
+        )
+        return Progress(self.kept, stamp, self.runtime.progress_seconds)
 
     @cached_property
     def placement(self) -> "Placement":

@@ -38,10 +38,13 @@ def _fit(
     from core.trajectory.io import read_trajectories
 
     resident = open_model("teacher", description, context.placement, fresh=True)
-    context.record_numeric_class(batched_class(context.runtime))
+    numeric = batched_class(context.runtime)
+    context.record_numeric_class(numeric)
     examples = examples_of(read_trajectories(context.path(traces) / "trajectories.jsonl"))
     with resident.changing() as backend:
-        done = fit(backend, initial_state(backend), examples, toy_fit_plan(spec), context.runtime)
+        start, plan = initial_state(backend), toy_fit_plan(spec)
+        kept = context.progress(numeric)
+        done = fit(backend, start, examples, plan, context.runtime, progress=kept)
     weights_only(done.state).save(context.out)
     resident.state = done.state.digest()
     write_jsonl(context.out / "metrics.jsonl", done.rows)

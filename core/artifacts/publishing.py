@@ -42,6 +42,8 @@ class Publisher:
         self._catalogue = catalogue
         self._stamps = stamps
         self._staging = staging
+        self.progress = root / ".progress"
+        """Where builders keep how far they are, by slot."""
 
     def prepare(self) -> None:
         """Create the store's root, private to its owner, and its working areas.
@@ -85,6 +87,7 @@ class Publisher:
             for old in self._catalogue.locate(record.key, record.kind):
                 self._set_aside(old, record)
             self._install(directory, record)
+        filesystem.remove_tree(self.progress / slot)
         self._stamps.note(self._root / record.ref.address, record, hashed_ns)
         return record.ref
 

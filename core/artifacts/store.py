@@ -4,6 +4,7 @@ Layout under its root::
 
     <kind>/<name>-<key>/       files, and record.json, written last
     .staging/                  artifacts being built
+    .progress/                 how far a long build is, until its artifact is published
     .locks/                    one file per key being built
     .stamps/                   which files were hashed (a memo, may be deleted)
     .quarantine/               damaged and superseded artifacts, until `opd gc`
@@ -126,6 +127,10 @@ class Store:
         with locked(self._lock_file(slot), f"{request.kind}/{request.name}"):
             existing = self.find(request.identity.key, request.kind, code=request.required_code)
             return existing or self._publisher.build(slot, request, build)
+
+    def progress(self, kind: str, key: str) -> Path:
+        """Return where the builder of a key may keep how far it is; it may not exist."""
+        return self._publisher.progress / f"{kind}-{key}"
 
     def siblings(self, kind: str, task: str | None = None) -> list[Record]:
         """Return the records of a kind, pruned ones included, to compare a miss with.

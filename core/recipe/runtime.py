@@ -110,6 +110,9 @@ class Runtime(Section):
     """Most bytes of those targets; the least recently used go first."""
     cache_entries_per_shard: int = Field(default=32, ge=1, le=4096)
     """Most episodes of one file of those targets."""
+    progress_seconds: float = Field(default=20.0, ge=0)
+    """Seconds between states that a cold start or a teacher's fit keeps on its way, to go on from
+    after a kill."""
     offline: bool = False
     """Never open a network connection for models."""
     strict_code: bool = False

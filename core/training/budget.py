@@ -66,8 +66,13 @@ class Meter:
         """Spent up to now."""
         already = self.before.actual if self.before is not None else 0
         if self.counts_seconds:
-            return already + self.seconds + time.monotonic() - self.started
+            return already + self.elapsed
         return already + self.used
+
+    @property
+    def elapsed(self) -> float:
+        """Wall seconds of this cycle up to now."""
+        return self.seconds + time.monotonic() - self.started
 
     @property
     def counts_seconds(self) -> bool:

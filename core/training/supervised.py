@@ -2,9 +2,8 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from core.errors import InputError
 from core.models.backend import Backend
@@ -13,51 +12,18 @@ from core.recipe.specs import SelectionSpec, ToyFitSpec
 from core.recipe.training_specs import ColdStartSpec, OptimizerSpec, ScheduleSpec
 from core.selection.selectors import OwnRule, select_positions
 from core.training.budget import Meter
+from core.training.course import Course, SupervisedPlan, SupervisedResult
 from core.training.episode_groups import episode_groups
-from core.training.group import Example, Objective, clear_gradients
-from core.training.optimizer import NO_MOMENTS, Optimizer
-from core.training.state import StudentState, copy_trainable
-from core.training.step import Stepper
+from core.training.group import Example, clear_gradients
+from core.training.optimizer import NO_MOMENTS
+from core.training.progress import Progress
+from core.training.state import StudentState
 from core.trajectory.alignment import align
 from core.trajectory.trajectory import Trajectory
 
-COLUMNS = ("prediction_positions", "target_ids", "weights", "span_types")
-"""What an example says of each of its positions."""
 TOY_FIT_WARMUP_SHARE = 0.05
 TOY_FIT_EPS = 1e-8
 TOY_FIT_MAX_GRAD_NORM = 1.0
-
-
-@dataclass(frozen=True)
-class SupervisedPlan:
-    """Which traces each optimizer step sees, and how it moves the parameters."""
-
-    cycles: int
-    """Passes over ``rollouts_per_cycle`` traces."""
-    rollouts_per_cycle: int
-    """Traces per cycle."""
-    group_size: int
-    """Traces per optimizer step; the last group of a cycle may be smaller."""
-    order_seed: int
-    """Seed of the order of the traces."""
-    optimizer: OptimizerSpec
-    """Optimizer."""
-    schedule: ScheduleSpec
-    """Learning rate."""
-    aggregation: str
-    """How tokens and traces are averaged."""
-    demonstrations: int | None = None
-    """Different traces, the first of the order; None takes all."""
-
-
-@dataclass(frozen=True)
-class SupervisedResult:
-    """The trained state and one metrics row per optimizer step."""
-
-    state: StudentState
-    rows: list[dict[str, Any]]
-    physical: dict[str, int]
-    """Physical sizes of the last step; execution, not content."""
 
 
 def cold_start_plan(spec: ColdStartSpec) -> SupervisedPlan:
@@ -106,6 +72,7 @@ def fit(
     plan: SupervisedPlan,
     runtime: Runtime,
     meter: Meter | None = None,
+    progress: Progress | None = None,
 ) -> SupervisedResult:
     """Train on traces in a shuffled order that starts over when it ends.
 
@@ -117,6 +84,7 @@ def fit(
         plan: Order, optimizer and learning rate.
         runtime: Physical sizes.
         meter: The run's budget: the step that reaches it is cut to fit and is the last.
+        progress: Where states are kept on the way, and the newest is gone on from.
 
     Returns:
         The state after all steps, with the optimizer's memory, and a row per step. Groups without
@@ -131,44 +99,21 @@ def fit(
             f"none of {len(examples)} oracle traces has a position to train",
             "Check environment.train_tasks and the selection.",
         )
-    backend.load_trainable(state.tensors)
-    optimizer = Optimizer(backend.trainable(), plan.optimizer, state.moments)
-    stepper = Stepper(backend, optimizer, plan.schedule, Objective(plan.aggregation), runtime)
-    rows = []
     traces = episode_groups(examples, 1)
     order = task_order(
         len(traces), plan.order_seed, state.counters.task_cursor, plan.demonstrations
     )
-    read = 0
+    course = Course(backend, state, plan, runtime, meter, progress)
     try:
-        for cycle, group in groups(order, plan):
+        for cycle, group in islice(groups(order, plan), course.groups, None):
             if meter is not None and meter.is_spent:
                 break
-            read += len(group)
-            chosen = [examples[branch] for index in group for branch in traces[index]]
-            if not any(any(example.weights) for example in chosen):
-                continue
-            if meter is not None:
-                chosen = affordable(chosen, meter)
-            _, row = stepper.step(chosen, lambda _: None)
-            rows.append({"phase": "sft", "cycle": cycle, "oracle_ce_loss": row["loss"], **row})
+            course.take(cycle, len(group), [examples[i] for trace in group for i in traces[trace]])
     except BaseException:
         clear_gradients(backend)
         backend.load_trainable(state.tensors)
         raise
-    trained = _advanced(
-        state, backend, optimizer, read // plan.rollouts_per_cycle, read, stepper.taken
-    )
-    return SupervisedResult(trained, rows, stepper.physical)
-
-
-def affordable(chosen: Sequence[Example], meter: Meter) -> list[Example]:
-    """Spend the budget on a step; of the trace in which it ends, the first positions are left."""
-    kept = meter.admit((), [example.prediction_positions for example in chosen])
-    return [
-        replace(example, **{name: getattr(example, name)[:count] for name in COLUMNS})
-        for example, count in zip(chosen, kept, strict=True)
-    ]
+    return course.result()
 
 
 def examples_of(
@@ -239,22 +184,3 @@ def groups(order: Iterator[int], plan: SupervisedPlan) -> Iterator[tuple[int, li
         taken = list(islice(order, plan.rollouts_per_cycle))
         for start in range(0, len(taken), plan.group_size):
             yield cycle, taken[start : start + plan.group_size]
-
-
-def _advanced(
-    state: StudentState,
-    backend: Backend,
-    optimizer: Optimizer,
-    cycles: int,
-    traces: int,
-    steps: int,
-) -> StudentState:
-    before = state.counters
-    counters = replace(
-        before,
-        parameter_version=before.parameter_version + steps,
-        optimizer_step=before.optimizer_step + steps,
-        task_cursor=before.task_cursor + traces,
-        cycle=before.cycle + cycles,
-    )
-    return StudentState(copy_trainable(backend), optimizer.moments(), counters)
