@@ -1,8 +1,7 @@
 """The graph of one run, as plain calls. Running and planning differ only in what ``call`` does."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
@@ -13,54 +12,19 @@ from core.models.adapter_directory import Evidence
 from core.recipe import model_steps, sources, steps, teacher_steps
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
-from core.report.assembly import stage_name
 from core.training.budget import read_spent
 from core.training.collapse import read_watch
 from core.training.stopping import StopReason
+from flows.run_refs import Call, Ref, RunRefs
+from flows.student_graph import continue_supervised, cycle, start
 from tasks.adopt_qualification import adopt_qualification
 from tasks.caching import Step
-from tasks.cold_start import cold_start
 from tasks.collect_oracle_traces import collect_oracle_traces
-from tasks.evaluate_student import evaluate_student
-from tasks.initialize_student import initialize_student
 from tasks.prepare_prompts import prepare_prompts
 from tasks.prepare_splits import prepare_splits
 from tasks.prepare_teacher import prepare_teacher
 from tasks.qualify_teacher import qualify_teacher
-from tasks.sample_rollouts import sample_rollouts
-from tasks.score_rollouts import score_rollouts
-from tasks.update_student import update_student
 from tasks.write_report import write_report
-
-Ref = Any
-"""An ``ArtifactRef`` where steps run; while planning, also a step whose bytes are not known."""
-
-
-class Call(Protocol):
-    """Run one step, or say what running it would do."""
-
-    def __call__(self, step: Step, spec: BaseModel, *, name: str, **parents: Ref) -> Ref:
-        """Return the step's artifact."""
-        ...
-
-
-@dataclass
-class RunRefs:
-    """What a run leaves behind."""
-
-    tasks: Ref = None
-    """The train split."""
-    held_out: Ref = None
-    """The split that is evaluated."""
-    traces: Ref = None
-    teacher: Ref = None
-    student: Ref = None
-    """The newest state."""
-    parts: dict[str, Ref] = field(default_factory=dict)
-    """Parents of the report, by role: ``evaluation_…``, ``rollouts_…``, ``qualification``, …"""
-    report: Ref = None
-    stopped: StopReason | None = None
-    """Why it ended before its last cycle, or inside a supervised run."""
 
 
 def nobody_judges(qualification: Ref) -> None:
@@ -101,9 +65,10 @@ def run_graph(
     run = RunRefs()
     prepare_teacher_and_tasks(recipe, call, run)
     _pass_gate(recipe, call, run, gate)
-    _start(recipe, call, run, stopped)
-    for cycle in range(num_cycles(recipe)):
-        _cycle(recipe, call, run, cycle, stopped)
+    start(recipe, call, run, stopped)
+    continue_supervised(recipe, call, run, stopped)
+    for number in range(num_cycles(recipe)):
+        cycle(recipe, call, run, number, stopped)
         if run.stopped is not None:
             break
     report = steps.report_spec(recipe)
@@ -195,23 +160,6 @@ def _teacher_traces(recipe: Recipe, call: Call, run: RunRefs) -> dict[str, Ref]:
     return {"traces": call(collect_oracle_traces, spec, name=name, tasks=run.tasks)}
 
 
-def _start(
-    recipe: Recipe, call: Call, run: RunRefs, stopped: Callable[[Ref], StopReason | None]
-) -> None:
-    seed = f"seed-{recipe.run.seed}"
-    run.student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
-    if recipe.eval.baseline_enabled:
-        _evaluate(recipe, call, run, -1)
-    cold = steps.cold_start_spec(recipe)
-    if cold is not None:
-        run.student = call(cold_start, cold, name=seed, student=run.student, traces=run.traces)
-        run.parts["cold_start"] = run.student
-        if num_cycles(recipe) == 0:
-            run.stopped = stopped(run.student)
-        if recipe.eval.baseline_enabled or num_cycles(recipe) == 0:
-            _evaluate(recipe, call, run, 0)
-
-
 def stop_reason(student: Ref, store: Store) -> StopReason | None:
     """Return why a run ends with a student, or None where it goes on or the student is not there.
 
@@ -224,58 +172,3 @@ def stop_reason(student: Ref, store: Store) -> StopReason | None:
     collapsed = read_watch(directory).stopped
     spent = read_spent(directory)
     return collapsed or (spent.stopped if spent is not None else None)
-
-
-def _cycle(
-    recipe: Recipe,
-    call: Call,
-    run: RunRefs,
-    cycle: int,
-    stopped: Callable[[Ref], StopReason | None],
-) -> None:
-    name = f"cycle-{cycle + 1:03d}"
-    rollouts = call(
-        sample_rollouts,
-        steps.rollout_spec(recipe, cycle),
-        name=name,
-        student=run.student,
-        tasks=run.tasks,
-    )
-    score = steps.score_spec(recipe)
-    hints = {"tasks": run.tasks} if score.teacher_mode == "privileged_context" else {}
-    targets = call(
-        score_rollouts, score, name=name, rollouts=rollouts, teacher=run.teacher, **hints
-    )
-    run.student = call(
-        update_student,
-        steps.update_spec(recipe, cycle),
-        name=name,
-        student=run.student,
-        rollouts=rollouts,
-        targets=targets,
-        teacher=run.teacher,
-    )
-    run.parts |= {
-        f"rollouts_{cycle:04d}": rollouts,
-        f"targets_{cycle:04d}": targets,
-        f"student_{cycle:04d}": run.student,
-    }
-    done, every = cycle + 1, recipe.train.eval_every_cycles
-    if done < num_cycles(recipe):
-        run.stopped = stopped(run.student)
-    is_last = done == num_cycles(recipe) or run.stopped is not None
-    if is_last or (every and done % every == 0):
-        _evaluate(recipe, call, run, done, done if is_last else num_cycles(recipe))
-
-
-def _evaluate(recipe: Recipe, call: Call, run: RunRefs, done: int, last: int | None = None) -> None:
-    spec = steps.evaluation_spec(recipe)
-    if spec is not None:
-        stage = stage_name(done, num_cycles(recipe) if last is None else last, recipe.run.mode)
-        run.parts[f"evaluation_{done + 1:04d}"] = call(
-            evaluate_student,
-            spec,
-            name=stage.replace(" ", "-"),
-            student=run.student,
-            tasks=run.held_out,
-        )

@@ -45,10 +45,10 @@ def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> 
 
 def _prepare() -> None:
     """Do what needs no server while an embedded one starts: import, and read our own sources."""
-    from flows import graph, opd_cycle
+    from flows import graph, opd_cycle, student_graph
 
     assert opd_cycle.opd_cycle.name == "opd-cycle"
-    for one in vars(graph).values():
+    for one in (*vars(graph).values(), *vars(student_graph).values()):
         if isinstance(one, Step):
             one.code()
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from core.artifacts.store import Store
+from core.recipe.objective import METHODS, run_kind
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.report.assembly import stage_name
@@ -20,16 +21,17 @@ def summarise_run(
     """Return success by stage, the report's place, and how much came from the store."""
     store = open_store(runtime.store)
     success = {}
-    last = sum(role.startswith("rollouts_") for role in run.parts)
+    last = sum(role.startswith("student_") for role in run.parts)
     for role, ref in run.parts.items():
         if role.startswith("evaluation_"):
             done = int(role.removeprefix("evaluation_")) - 1
             rate = store.record(ref).metrics["success_rate"]
-            success[stage_name(done, last, recipe.run.mode)] = rate
+            success[stage_name(done, last, run_kind(recipe))] = rate
     spent = read_spent(store.path(run.student))
     report = store.path(run.report) / "report.html" if run.report is not None else None
     return {
         "mode": recipe.run.mode,
+        "method": METHODS[run_kind(recipe)],
         "seed": recipe.run.seed,
         "success": success,
         "stopped": run.stopped,

@@ -13,7 +13,10 @@ from tasks.labels import batched_class
 logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from core.teacher.target_cache import TargetCache
+    from core.trajectory.trajectory import Trajectory
 
 
 @step(kind="targets", version="2", gpu=True)
@@ -25,6 +28,20 @@ def score_rollouts(
     tasks: ArtifactRef | None = None,
 ) -> dict[str, Any]:
     """Write the targets and ``selection.json``; tasks are read for a teacher's hints."""
+    from core.trajectory.io import read_trajectories
+
+    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
+    return write_targets(context, spec, trajectories, teacher, tasks)
+
+
+def write_targets(
+    context: StepContext,
+    spec: ScoreSpec,
+    trajectories: "Sequence[Trajectory]",
+    teacher: ArtifactRef,
+    tasks: ArtifactRef | None,
+) -> dict[str, Any]:
+    """Write what the teacher says about some episodes, and return how much that is."""
     from core.environments.plugins import open_environment
     from core.environments.task_file import iterate_tasks
     from core.selection.plugins import open_selector
@@ -33,9 +50,7 @@ def score_rollouts(
     from core.teacher.scorer import score
     from core.teacher.views import privileged_views
     from core.training.opening import open_weights
-    from core.trajectory.io import read_trajectories
 
-    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
     rule = open_selector(spec.selection, context.runtime.plugins.selector)
     selections = [
         select_positions(one, spec.selection, spec.run_seed, rule) for one in trajectories

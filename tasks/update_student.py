@@ -23,6 +23,7 @@ def update_student(
 ) -> dict[str, Any]:
     """Write the new state, rows per optimizer step and per token, and what the canaries found."""
     from core.teacher.targets import load_targets
+    from core.teacher.window import window
     from core.training.budget import write_spent
     from core.training.canaries import check_canaries
     from core.training.collapse import read_watch, watch, write_watch
@@ -34,8 +35,11 @@ def update_student(
     origin = context.path(student)
     meter = _meter(context, spec, student, (rollouts, targets))
     state = load_state(origin)
-    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
-    scored = load_targets(context.path(targets))
+    trajectories, scored = window(
+        read_trajectories(context.path(rollouts) / "trajectories.jsonl"),
+        load_targets(context.path(targets)),
+        spec.window,
+    )
     origin_of_teacher = context.path(teacher)
     teacher_backend = None
     if not (origin_of_teacher / "plugin.json").exists():  # a plug-in has no head to read
@@ -72,7 +76,9 @@ def _meter(
     if spec.budget is None:
         return None
     before = read_spent(context.path(student)) if spec.cycle > 0 else None
-    seconds = sum(context.record(ref).provenance.wall_time_s for ref in others)
+    # A frozen data set is both of the others, and was made before the first cycle.
+    made = {} if spec.window is not None and spec.cycle > 0 else {ref.key: ref for ref in others}
+    seconds = sum(context.record(ref).provenance.wall_time_s for ref in made.values())
     return Meter(spec.budget, before, seconds=seconds)
 
 

@@ -35,6 +35,10 @@ def _supervised(recipe: Recipe) -> bool:
     return recipe.run.mode == "sft"
 
 
+def _samples_nothing(recipe: Recipe) -> bool:
+    return recipe.run.mode != "opd"
+
+
 def _from_files(recipe: Recipe) -> bool:
     return prompt_source(recipe) is not None
 
@@ -73,7 +77,7 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         lambda recipe: _supervised(recipe) or recipe.loss.mode == "verl_pg_k1",
         "run.mode sft and loss.mode verl_pg_k1 have no divergence",
     ),
-    "train.opd_freshness": (_supervised, "run.mode sft samples nothing"),
+    "train.opd_freshness": (_samples_nothing, "run.mode is not opd"),
     "train.eval_every_cycles": (_supervised, "run.mode sft is evaluated before and after"),
     "models.student.lora.dropout": (
         lambda recipe: recipe.models.backend == "toy",
@@ -86,7 +90,7 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         "train.stop_below_entropy and train.stop_below_success give no bound",
     ),
     **{
-        f"train.stop_below_{bound}": (_supervised, "run.mode sft samples nothing")
+        f"train.stop_below_{bound}": (_samples_nothing, "no cycle samples episodes")
         for bound in ("entropy", "success")
     },
     **dict.fromkeys(

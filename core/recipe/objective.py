@@ -3,7 +3,7 @@
 The objectives themselves are ``core.losses``, which needs torch; a recipe is read without it.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from core.recipe.recipe import Recipe
 from core.recipe.schema.loss import Loss, LossMode, ObjectiveName
@@ -43,6 +43,25 @@ READERS: dict[str, tuple[ObjectiveName, ...]] = {
 
 RENAMED = {"jsd_beta": "teacher_weight"}
 """Keys that an update knows by another name."""
+
+
+RunKind = Literal["sft", "offline_kd", "opd", "online_distillation_with_replay"]
+"""``run.mode``, where a batch that is trained on more than once is not called on-policy."""
+
+METHODS: dict[RunKind, str] = {
+    "sft": "sft_cross_entropy",
+    "offline_kd": "offline_knowledge_distillation",
+    "opd": "on_policy_distillation",
+    "online_distillation_with_replay": "online_distillation_with_replay",
+}
+"""What a run does, in the words of the system that recipes come from."""
+
+
+def run_kind(recipe: Recipe) -> RunKind:
+    """Return what kind of run a recipe describes."""
+    if recipe.run.mode == "opd" and recipe.train.opd_freshness == "replay":
+        return "online_distillation_with_replay"
+    return recipe.run.mode
 
 
 def objective_name(loss: Loss) -> ObjectiveName:

@@ -12,7 +12,7 @@ class ReportSpec(Spec):
 
     title: str
     """Heading of the page."""
-    mode: Literal["sft", "offline_kd", "opd"]
+    mode: Literal["sft", "offline_kd", "opd", "online_distillation_with_replay"]
     """Kind of experiment."""
     objective: str
     """What was minimised, on whose states, in words."""

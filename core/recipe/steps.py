@@ -1,6 +1,7 @@
 """What each step needs to know of a recipe: pure functions from ``Recipe`` to a spec."""
 
 from core.environments.base import Split
+from core.recipe.dataset_spec import WindowSpec
 from core.recipe.model_steps import tokenizer_spec
 from core.recipe.objective import (
     HANDED_OVER,
@@ -8,6 +9,7 @@ from core.recipe.objective import (
     numbers,
     objective_name,
     objective_words,
+    run_kind,
     teacher_temperature,
 )
 from core.recipe.plugin_specs import named_plugin_spec
@@ -115,8 +117,28 @@ def cold_start_spec(recipe: Recipe) -> ColdStartSpec | None:
         demonstrations=own.demonstrations if own else None,
         carries_optimizer=own is None,
         seed=recipe.run.seed,
-        budget=budget_spec(recipe) if recipe.run.mode == "sft" else None,
+        budget=budget_spec(recipe) if recipe.run.mode == "sft" and own is None else None,
     )
+
+
+def continued_spec(recipe: Recipe) -> ColdStartSpec | None:
+    """Return the supervised training that goes on after a cold start of its own, or None.
+
+    It runs on the schedule of section ``train`` and on the same demonstrations.
+    """
+    cold = cold_start_spec(recipe)
+    if recipe.run.mode != "sft" or recipe.cold_start is None or cold is None:
+        return None
+    if recipe.train.cycles == 0:
+        return None
+    changes = {
+        "cycles": recipe.train.cycles,
+        "rollouts_per_cycle": recipe.train.rollouts_per_cycle,
+        "schedule": shared_schedule(recipe, 0),
+        "carries_optimizer": True,
+        "budget": budget_spec(recipe),
+    }
+    return cold.model_copy(update=changes)
 
 
 def limits_spec(recipe: Recipe, max_turns: int | None = None) -> LimitsSpec:
@@ -179,8 +201,8 @@ def score_spec(recipe: Recipe) -> ScoreSpec:
 
 def stop_spec(recipe: Recipe) -> StopSpec | None:
     """Return when the run ends early, or None where it never does."""
-    train = recipe.train
-    if train.stop_below_entropy is None and train.stop_below_success is None:
+    train, bounds = recipe.train, (recipe.train.stop_below_entropy, recipe.train.stop_below_success)
+    if recipe.run.mode == "offline_kd" or bounds == (None, None):
         return None
     return StopSpec(
         min_entropy=train.stop_below_entropy,
@@ -191,7 +213,8 @@ def stop_spec(recipe: Recipe) -> StopSpec | None:
 
 def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
     """Return what the update of a cycle (0, 1, …) depends on, besides its parents."""
-    loss = recipe.loss
+    loss, rollouts = recipe.loss, recipe.train.rollouts_per_cycle
+    offline = recipe.run.mode == "offline_kd"
     first_cycle = shared_cold_start_cycles(recipe)
     return UpdateSpec(
         loss_mode=loss.mode,
@@ -204,11 +227,12 @@ def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
         optimizer=optimizer_spec(recipe),
         schedule=shared_schedule(recipe, steps_per_cycle(recipe) * (first_cycle + cycle)),
         gradient_accumulation_steps=recipe.train.gradient_accumulation_steps,
-        freshness=recipe.train.opd_freshness,
+        freshness="frozen" if offline else recipe.train.opd_freshness,
         cycle=cycle,
         run_seed=recipe.run.seed,
         stop=stop_spec(recipe),
         budget=budget_spec(recipe),
+        window=WindowSpec(first=rollouts * cycle, episodes=rollouts) if offline else None,
     )
 
 
@@ -237,8 +261,8 @@ def report_spec(recipe: Recipe) -> ReportSpec | None:
     if not report.enabled:
         return None
     return ReportSpec(
-        title=f"{recipe.run.mode} on {world_words(recipe)}",
-        mode=recipe.run.mode,
+        title=f"{run_kind(recipe)} on {world_words(recipe)}",
+        mode=run_kind(recipe),
         objective=objective_words(recipe),
         seed=recipe.run.seed,
         recipe=recipe.model_dump(mode="json"),

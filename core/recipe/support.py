@@ -23,7 +23,12 @@ class Unbuilt:
 MODELS = ("models.student", "models.teacher", "models.reference")
 
 UNBUILT: tuple[Unbuilt, ...] = (
-    Unbuilt("run.mode", ("offline_kd",), "Use opd or sft."),
+    Unbuilt(
+        "offline_kd.trajectory_source",
+        ("persisted",),
+        "Use oracle or frozen_student: an equal data set is found in the store.",
+    ),
+    Unbuilt("offline_kd.task_schedule_digest"),
     Unbuilt("models.runtime", ("shared_backbone",), "Use dual_model."),
     Unbuilt("models.reference"),
     *(Unbuilt(f"{model}.trust_remote_code", (True,), "Use false.") for model in MODELS),

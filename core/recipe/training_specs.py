@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from core.recipe.dataset_spec import WindowSpec
 from core.recipe.schema.loss import Aggregation, LossMode, ObjectiveName
 from core.recipe.schema.train import Schedule
 from core.recipe.specs import SelectionSpec, Spec
@@ -134,8 +135,9 @@ class UpdateSpec(Spec):
     """Learning rate."""
     gradient_accumulation_steps: int
     """Episodes per optimizer step."""
-    freshness: Literal["strict", "replay"]
-    """One step per fresh batch, or several on one batch."""
+    freshness: Literal["strict", "replay", "frozen"]
+    """One step per fresh batch, several on one batch, or any number on a data set that no student
+    adds to."""
     cycle: int
     """Index of the cycle."""
     run_seed: int
@@ -144,3 +146,5 @@ class UpdateSpec(Spec):
     """When the run ends early; null is never."""
     budget: BudgetSpec | None = None
     """What the cycles may spend; null is anything."""
+    window: WindowSpec | None = None
+    """Which episodes of a frozen data set; null is all that were sampled for this cycle."""

@@ -20,6 +20,14 @@ from core.report.data import (
     shown_episodes,
 )
 
+AFTER = {
+    "sft": "after SFT",
+    "offline_kd": "after offline KD",
+    "opd": "after OPD",
+    "online_distillation_with_replay": "after online distillation with replay",
+}
+"""What the last evaluation of each kind of run is called."""
+
 
 class Parts:
     """Parents of a report by role: ``evaluation_0003``, ``rollouts_0002``, ``cold_start``."""
@@ -53,7 +61,7 @@ def assemble(store: Store, refs: Mapping[str, ArtifactRef], spec: ReportSpec) ->
     parts = Parts(store, refs)
     newest = f"student_{len(parts.numbered('rollouts')) - 1:04d}"
     cycles = [_cycle(parts, number) for number, _ in parts.numbered("rollouts")]
-    evaluations = _evaluations(parts, len(cycles), spec.mode)
+    evaluations = _evaluations(parts, len(parts.numbered("student")), spec.mode)
     return ReportData(
         title=spec.title,
         mode=spec.mode,
@@ -88,13 +96,14 @@ def stage_name(done: int, last: int, mode: str) -> str:
     Args:
         done: Cycles done; −1 is before any training, 0 after the supervised part.
         last: Cycles of the run.
-        mode: ``run.mode`` of the recipe.
+        mode: Kind of run, as in ``core.recipe.objective.RunKind``.
     """
+    alone = mode == "sft" and last <= 0  # without a cold start of its own
     if done < 0:
-        return "before training" if mode == "sft" else "before cold start"
+        return "before training" if alone else "before cold start"
     if done == 0:
-        return "after SFT" if mode == "sft" else "after cold start"
-    return "after OPD" if done == last else f"after cycle {done}"
+        return "after SFT" if alone else "after cold start"
+    return AFTER[mode] if done == last else f"after cycle {done}"
 
 
 def _cycle(parts: Parts, number: int) -> CyclePoint:

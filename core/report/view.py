@@ -33,6 +33,7 @@ LINKED = {
     ),
     "targets": ("selection.json",),
     "qualification": ("qualification.json",),
+    "dataset": ("trajectories.jsonl", "stats.json", "manifest.json", "selection.json"),
 }
 """Files of each kind of artifact that a view shows."""
 

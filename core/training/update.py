@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from core.errors import BackendError, InputError, StalePolicyError
+from core.errors import BackendError
 from core.losses.options import ObjectiveOptions
 from core.losses.temperature import of_teacher
 from core.models.backend import Backend
@@ -20,6 +20,7 @@ from core.teacher.cut import first_positions
 from core.teacher.targets import ScoredTargets
 from core.training.budget import Meter
 from core.training.episode_groups import episode_groups
+from core.training.freshness import PHASES, check_freshness
 from core.training.group import Example, GatherTargets, Objective, clear_gradients
 from core.training.optimizer import Optimizer
 from core.training.state import Counters, StudentState, copy_trainable
@@ -88,7 +89,7 @@ def update(
         NumericsError: Loss or gradient is not finite; the model holds ``state`` again.
     """
     groups = episode_groups(trajectories, spec.gradient_accumulation_steps)
-    _check_freshness(state.counters, trajectories, scored, spec, len(groups))
+    check_freshness(state, trajectories, scored, spec, len(groups))
     check_targets(scored, spec, teacher)
     if meter is not None:
         check_binding(scored, trajectories)
@@ -188,34 +189,6 @@ def paired_examples(trajectories: Sequence[Trajectory], scored: ScoredTargets) -
     return examples
 
 
-def _check_freshness(
-    counters: Counters,
-    trajectories: Sequence[Trajectory],
-    scored: ScoredTargets,
-    spec: UpdateSpec,
-    steps: int,
-) -> None:
-    if not trajectories:
-        raise InputError("there are no trajectories to train on", "Sample some first.")
-    if spec.freshness == "replay":
-        return
-    if steps != 1:
-        raise StalePolicyError(
-            f"{len(trajectories)} trajectories would take {steps} steps of "
-            f"{spec.gradient_accumulation_steps}; the second would be off-policy",
-            "Set train.gradient_accumulation_steps to train.rollouts_per_cycle, or "
-            "train.opd_freshness to replay.",
-        )
-    versions = {trajectory.policy_version for trajectory in trajectories}
-    versions.add(scored.provenance.policy_version)
-    if versions != {counters.parameter_version}:
-        raise StalePolicyError(
-            f"the student is at version {counters.parameter_version}, but episodes or targets are "
-            f"of version {', '.join(map(str, sorted(versions)))}",
-            "Sample and score with the present student, or set train.opd_freshness to replay.",
-        )
-
-
 def check_targets(scored: ScoredTargets, spec: UpdateSpec, teacher: Backend | None) -> None:
     """Refuse targets that this loss cannot read.
 
@@ -262,7 +235,7 @@ def _labelled(
     version: int,
 ) -> dict[str, Any]:
     return {
-        "phase": "opd",
+        "phase": PHASES[spec.freshness],
         "cycle": spec.cycle,
         **row,
         "sampling_temperature": trajectories[0].metadata.get("temperature"),

@@ -45,7 +45,7 @@ def test_a_value_out_of_bounds_names_key_value_and_bound():
 
 
 def test_a_feature_that_is_not_built_is_refused_by_name():
-    refused(opd("plan", "recipes/toy.yaml", "run.mode=offline_kd"), "not built yet")
+    refused(opd("plan", "recipes/toy.yaml", "models.teacher.tokenizer_id=x"), "not built yet")
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,12 @@ def strict_freshness_is_one_step(recipe: Recipe, _: Runtime) -> Iterator[Problem
 
 
 def supervised_run_has_no_warmup(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
-    """12: a supervised run is supervised from its first cycle."""
+    """12: a supervised run has no on-policy cycles that a warm-up could come before."""
     if recipe.run.mode != "sft":
         return
-    present = {
-        "train.sft_warmup_cycles": recipe.train.sft_warmup_cycles > 0,
-        "cold_start": recipe.cold_start is not None,
-    }
-    for key in (key for key, given in present.items() if given):
+    if recipe.train.sft_warmup_cycles > 0:
         yield problem(
-            key,
+            "train.sft_warmup_cycles",
             "adds supervised cycles to run.mode sft, which has no others",
             "Raise train.cycles instead.",
         )

@@ -286,14 +286,6 @@ def test_replay_takes_a_step_per_group_on_its_schedule(train, write_episode):
     done, _ = train(episodes, *fresh, "train.opd_freshness=replay", "train.lr_schedule=linear")
     assert [row["trajectories_in_step"] for row in done.rows] == [2, 2, 1]
     assert [row["parameter_version"] for row in done.rows] == [1, 2, 3]
+    assert {row["phase"] for row in done.rows} == {"online_distillation_with_replay"}
     assert done.rows[0]["lr"] > done.rows[1]["lr"] > done.rows[2]["lr"]
     assert done.state.counters.rollout_policy_version == 0
-
-
-def test_a_strict_batch_takes_one_step(small_toy, scored_by, write_episode, state_of):
-    student = small_toy(1)
-    episodes = [write_episode(TWO_TURNS, n, trajectory_id=f"t{n}") for n in range(3)]
-    scored, spec, runtime = scored_by(small_toy(2), episodes)
-    spec = spec.model_copy(update={"gradient_accumulation_steps": 2})
-    with pytest.raises(StalePolicyError, match="3 trajectories would take 2 steps of 2"):
-        update(student, state_of(student), episodes, scored, spec, runtime)

@@ -23,14 +23,10 @@ def test_strict_freshness_is_one_step_per_batch(judged, rollouts, accumulation, 
     assert judged(rule, *given, "run.mode=sft") == []
 
 
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [(("train.sft_warmup_cycles=1",), "train.sft_warmup_cycles"), (COLD, "cold_start")],
-)
-def test_supervised_run_has_no_supervised_warmup(judged, overrides, key):
-    rule = schedule.supervised_run_has_no_warmup
-    assert keys(judged(rule, "run.mode=sft", *overrides)) == [key]
-    assert judged(rule, *overrides) == []
+def test_supervised_run_has_no_supervised_warmup_but_may_go_on_from_a_cold_start(judged):
+    rule, warmup = schedule.supervised_run_has_no_warmup, "train.sft_warmup_cycles=1"
+    assert keys(judged(rule, "run.mode=sft", warmup)) == ["train.sft_warmup_cycles"]
+    assert judged(rule, "run.mode=sft", *COLD) == judged(rule, warmup) == []
 
 
 def test_two_cold_starts(judged):

@@ -1,0 +1,29 @@
+"""The smallest description of the step that freezes a data set of scored episodes."""
+
+from typing import Literal
+
+from core.recipe.specs import RolloutSpec, ScoreSpec, Spec
+
+
+class DatasetSpec(Spec):
+    """Collect episodes once and let the teacher score them once."""
+
+    source: Literal["oracle", "frozen_student"]
+    """Whose episodes: the oracle's, or those of the student before its first cycle."""
+    episodes: int
+    """How many; the tasks are the first in the run's order, which starts over when it ends."""
+    order_seed: int
+    """Run seed: the order of the tasks."""
+    rollout: RolloutSpec | None
+    """How the student samples; null for the oracle."""
+    score: ScoreSpec
+    """What the teacher says about them."""
+
+
+class WindowSpec(Spec):
+    """Which episodes of a data set one cycle trains on."""
+
+    first: int
+    """Place in the data set of the first, counted without wrapping."""
+    episodes: int
+    """How many; after the last of the set comes the first again."""
