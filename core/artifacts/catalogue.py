@@ -35,7 +35,9 @@ class Catalogue:
     def kinds(self) -> list[str]:
         """List the kinds of artifact that the store has seen."""
         found = filesystem.entries(self._root)
-        return [e.name for e in found if e.is_dir() and not e.name.startswith(".")]
+        return [
+            e.name for e in found if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
+        ]
 
     def locate(self, key: str, kind: str | None = None) -> list[Path]:
         """Return the directories named after a key, sorted; normally one or none."""
@@ -62,8 +64,9 @@ class Catalogue:
         status = filesystem.status(path)
         if status is None:
             return None
-        if not stat.S_ISREG(status.st_mode):
-            raise damaged(path, "is not a plain file")
+        strange = contents.strange_part(self._root, path)
+        if strange is not None:
+            raise damaged(path, strange)
         stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
         known = self._records.get(directory)
         if known is not None and known[0] == stamp:
@@ -77,8 +80,8 @@ class Catalogue:
 
     def _listing(self, kind: str) -> _Listing:
         directory = self._root / kind
-        status = filesystem.status(directory, follow=True)
-        if status is None:
+        status = filesystem.status(directory)
+        if status is None or not stat.S_ISDIR(status.st_mode):  # a link may lead anywhere
             return _Listing()
         known = self._listings.get(kind)
         # A change within one tick of the clock would not move the modification time.

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,6 +31,24 @@ def hash_file(path: Path) -> FileEntry:
     with filesystem.touching("hash_file", path), path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return FileEntry(sha256=digest, size=os.fstat(stream.fileno()).st_size)
+
+
+def strange_part(root: Path, path: Path) -> str | None:
+    """Say which part of a path below a root is not what it should be: directories, then a file.
+
+    A link may lead out of the root, so none is followed.
+
+    Returns:
+        What is wrong, or None.
+    """
+    for parent in [*reversed(path.relative_to(root).parents)][1:]:
+        status = filesystem.status(root / parent)
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            return f"{parent.as_posix()} is a link or no directory"
+    status = filesystem.status(path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        return "is not a plain file"
+    return None
 
 
 def list_contents(directory: Path) -> tuple[list[str], list[Path]]:

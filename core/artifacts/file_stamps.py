@@ -71,7 +71,7 @@ def _read_stamps(stamps: Path | None, path: Path) -> dict[str, Any]:
         entries = json.loads(_stamp_file(stamps, path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         logger.warning("stamps of %s cannot be read, hashing again: %s", path, error)
         return {}
     return entries if isinstance(entries, dict) else {}

@@ -1,5 +1,6 @@
 """What is known about an artifact: its reference, and the record beside its files."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -17,10 +18,12 @@ from core.artifacts import filesystem
 from core.artifacts.code import CodeDigest
 from core.errors import DamagedRecordError, StoreSchemaError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised with every change of :class:`Record`; older systems then refuse instead of misreading."""
 
 RECORD_NAME = "record.json"
+MAX_RECORD_BYTES = 64 << 20
+"""What is larger is not read: a record of a million files has less."""
 
 Kind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,99}$")]
@@ -144,10 +147,17 @@ class Record(_Frozen):
 
 
 def dump_record(record: Record) -> bytes:
-    """Return the bytes of ``record.json``: sorted keys, one line feed at the end."""
+    """Return the bytes of ``record.json``: sorted keys, one line feed at the end.
+
+    ``seal`` is the SHA-256 of the document without it, since metrics and origin are in no other
+    hash.
+    """
     plain = record.model_dump(mode="json")
-    text = json.dumps(plain, sort_keys=True, indent=1, allow_nan=False)
-    return (text + "\n").encode()
+    return _text({**plain, "seal": hashlib.sha256(_text(plain)).hexdigest()})
+
+
+def _text(plain: dict[str, Any]) -> bytes:
+    return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
 def load_record(path: Path) -> Record:
@@ -155,9 +165,13 @@ def load_record(path: Path) -> Record:
 
     Raises:
         StoreSchemaError: A newer version of this system wrote it.
-        DamagedRecordError: It is no record: cut off, not JSON, or fields are missing or unknown.
+        DamagedRecordError: It is no record: cut off, not JSON, fields are missing or unknown, or
+            a byte is not as it was written.
         StoreError: It cannot be read.
     """
+    status = filesystem.status(path)
+    if status is not None and status.st_size > MAX_RECORD_BYTES:
+        raise damaged(path, f"has {status.st_size} bytes; no record is that large")
     data = filesystem.read_file(path)
     try:
         plain = json.loads(data, parse_constant=_constant)
@@ -166,12 +180,16 @@ def load_record(path: Path) -> Record:
     if not isinstance(plain, dict):
         raise damaged(path, "is not a JSON object")
     _refuse_newer(path, plain.get("schema_version"))
+    plain.pop("seal", None)
     try:
-        return Record.model_validate(plain)
+        record = Record.model_validate(plain)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise damaged(path, f"{field}: {first['msg']}") from error
+    if dump_record(record) != data:
+        raise damaged(path, "is not as it was written: its seal does not fit")
+    return record
 
 
 def _constant(name: str) -> NoReturn:

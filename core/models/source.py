@@ -34,6 +34,10 @@ LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 """Rotary embeddings whose angles depend on the longest row of a batch, so on an episode's company.
 """
 
+_NOT_SAFETENSORS = (
+    OSError, ValueError, struct.error, AttributeError, KeyError, TypeError, RecursionError,
+)  # fmt: skip
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Any one of these holds a vocabulary."""
 
@@ -106,7 +110,7 @@ def read_config(file: Path) -> dict[str, Any]:
         raise ModelSourceError(
             f"{file.parent} has no {file.name}", "Give the directory that holds the model's files."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelSourceError(
             f"{file} cannot be read as JSON: {error}", "Copy or download the model again."
         ) from error
@@ -128,7 +132,7 @@ def check_safetensors(file: Path) -> None:
             header = json.loads(stream.read(min(header_bytes, size)))
         tensors = [entry for name, entry in header.items() if name != "__metadata__"]
         end = 8 + header_bytes + max((entry["data_offsets"][1] for entry in tensors), default=0)
-    except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError) as error:
+    except _NOT_SAFETENSORS as error:
         raise ModelSourceError(
             f"{file} is not a readable safetensors file: {error}",
             "Copy or download the weights again.",

@@ -18,6 +18,7 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as serialize_tensors
 from torch import Tensor
 
+from core.artifacts.codec import parse_strict
 from core.artifacts.filesystem import read_file, replace_file
 from core.errors import StoreError, StoreSchemaError
 
@@ -61,9 +62,9 @@ def load_description(path: Path, kind: str, version: int, fields: set[str]) -> d
         StoreError: It is missing, cut off or of another kind.
     """
     try:
-        document = json.loads(read_file(path))
+        document = parse_strict(read_file(path).decode())
         found, found_version = document["kind"], document["schema_version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(path, f"it does not describe a {kind}") from error
     if found != kind:
         raise damaged(path, f"it describes a {found!r}, not a {kind}")

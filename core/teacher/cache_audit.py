@@ -94,7 +94,7 @@ def checked_bytes(directory: Path, shard: Shard) -> bytes:
         header = read_header(blob)
         found = header[ADDRESSES]
         counts = {tensor["shape"][0] for tensor in header.values()}
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise corrupt(directory, shard.file, "is no file of targets") from error
     shape = [shard.positions, ADDRESS_BYTES]
     if (found["dtype"], found["shape"], counts) != ("U8", shape, {shard.positions}):

@@ -1,11 +1,10 @@
-import json
 import os
 import time
 
 import pytest
 
 from core.artifacts.catalogue import Catalogue
-from core.artifacts.record import RECORD_NAME
+from core.artifacts.record import RECORD_NAME, Record, dump_record
 from core.errors import DamagedRecordError
 
 
@@ -25,7 +24,8 @@ def alter(store, ref):
 
     def change(**fields):
         path = store.path(ref) / RECORD_NAME
-        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+        record = store.record(ref).model_dump(mode="json")
+        path.write_bytes(dump_record(Record.model_validate({**record, **fields})))
 
     return change
 
@@ -75,11 +75,19 @@ def test_a_settled_record_is_read_once(catalogue, store, ref, age, watch):
     assert read == [RECORD_NAME]
 
 
-def test_a_kind_may_be_a_link_to_another_place(catalogue, store, ref, tmp_path):
+def test_a_kind_that_is_a_link_holds_nothing(store, ref, tmp_path):
     moved = tmp_path / "elsewhere"
     (store.root / "rollouts").rename(moved)
     (store.root / "rollouts").symlink_to(moved)
-    assert Catalogue(store.root).locate(ref.key) == [store.path(ref)]
+    assert Catalogue(store.root).locate(ref.key) == []
+    assert Catalogue(store.root).locate(ref.key, "rollouts") == []
+
+
+def test_an_artifact_that_is_a_link_is_damaged(catalogue, store, ref, tmp_path):
+    store.path(ref).rename(tmp_path / "elsewhere")
+    store.path(ref).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedRecordError, match="is a link or no directory"):
+        catalogue.record(store.path(ref))
 
 
 def test_a_directory_without_record_holds_nothing(catalogue, store, ref):

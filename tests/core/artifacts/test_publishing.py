@@ -45,7 +45,7 @@ def test_the_record_says_what_was_built_and_from_what(store, make_request, build
         labels={"note": "first"},
     )
     record = store.record(store.publish(request, build))
-    assert record.schema_version == 1
+    assert record.schema_version == 2
     assert (record.kind, record.name, record.task, record.version) == (
         "rollouts",
         "toy",

@@ -37,10 +37,28 @@ def test_a_record_survives_its_file(record, tmp_path):
     path = tmp_path / "record.json"
     path.write_bytes(dump_record(record))
     assert load_record(path) == record
-    assert json.loads(path.read_text())["schema_version"] == SCHEMA_VERSION == 1
+    assert json.loads(path.read_text())["schema_version"] == SCHEMA_VERSION == 2
     assert path.read_bytes().endswith(b"}\n")
     assert type(load_record(path).payload["spec"]["x"]) is int
     assert type(load_record(path).payload["spec"]["y"]) is float
+
+
+def test_no_byte_of_a_record_can_change_unseen(record, tmp_path):
+    """Metrics, origin and labels included, and white space between them."""
+    path, whole = tmp_path / "record.json", dump_record(record)
+    for place in range(len(whole)):
+        other = whole[place] ^ 1
+        path.write_bytes(whole[:place] + bytes([other]) + whole[place + 1 :])
+        with pytest.raises((DamagedRecordError, StoreSchemaError)):
+            load_record(path)
+
+
+def test_a_record_that_would_fill_the_memory_is_not_read(tmp_path):
+    path = tmp_path / "record.json"
+    with path.open("wb") as stream:
+        stream.truncate(1 << 40)  # a hole: it takes no room on the disk
+    with pytest.raises(DamagedRecordError, match="no record is that large"):
+        load_record(path)
 
 
 def test_a_reference_names_a_directory_and_survives_json(record):
@@ -115,8 +133,8 @@ def test_every_cut_of_a_record_is_damaged(record, tmp_path):
 
 def test_a_newer_schema_names_the_file_and_the_way_out(record, tmp_path):
     path = tmp_path / "record.json"
-    path.write_text(json.dumps({"schema_version": 2, "fields": "unknown to us"}))
-    with pytest.raises(StoreSchemaError, match=r"record.json: schema version 2 .*\nUpdate opdflow"):
+    path.write_text(json.dumps({"schema_version": 3, "fields": "unknown to us"}))
+    with pytest.raises(StoreSchemaError, match=r"record.json: schema version 3 .*\nUpdate opdflow"):
         load_record(path)
 
 

@@ -84,7 +84,7 @@ def test_what_each_damage_is_called(stamps, artifact, record):
     (artifact / "b").mkdir()
     assert stamps.problems(artifact, record, deep=False) == [
         f"{record.ref.address}/a: missing",
-        f"{record.ref.address}/b: not a plain file",
+        f"{record.ref.address}/b: is not a plain file",
     ]
 
 

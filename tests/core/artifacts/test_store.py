@@ -121,14 +121,14 @@ def test_a_deep_check_finds_what_the_record_does_not_know(store, ref):
 
 def test_a_newer_record_is_refused_not_rebuilt(store, ref, make_request, forbidden):
     path = store.path(ref) / RECORD_NAME
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 3}))
     for attempt in (
         lambda: store.find(ref.key),
         lambda: store.verify(ref),
         lambda: store.siblings("rollouts"),
         lambda: store.publish(make_request(), forbidden),
     ):
-        with pytest.raises(StoreSchemaError, match="schema version 2 is newer"):
+        with pytest.raises(StoreSchemaError, match="schema version 3 is newer"):
             attempt()
 
 
