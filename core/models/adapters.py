@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.errors import BackendError, MissingDependencyError, RecipeError
+from core.errors import BackendError, MissingDependencyError
+from core.models.adapter_dropout import install
 from core.models.bitsandbytes_library import quieten_bitsandbytes
 from core.models.loading import first_line
 from core.recipe.schema.adapters import Lora
@@ -27,7 +28,6 @@ def make_trainable(model: Any, lora: Lora | None, seed: int, dtype: torch.dtype)
         dtype: Arithmetic of the weights.
 
     Raises:
-        RecipeError: Dropout is asked for.
         BackendError: No layer is called like any of the targets, or every weight would be trained
             in an arithmetic that loses small steps.
         MissingDependencyError: peft is not installed.
@@ -50,20 +50,14 @@ def attach_lora(model: Any, lora: Lora, seed: int) -> None:
 
     Args:
         model: A transformers decoder.
-        lora: Rank, scale, target layers and biases.
+        lora: Rank, scale, dropout, target layers and biases.
         seed: Seed of A's initial values; every matrix has a stream of its own, so that they do not
             depend on the order of layers. No global generator is read or left changed.
 
     Raises:
-        RecipeError: Dropout is asked for.
         BackendError: No layer is called like any of the targets.
         MissingDependencyError: peft is not installed.
     """
-    if lora.dropout:
-        raise RecipeError(
-            f"models.student.lora.dropout={lora.dropout:g} is not built yet",
-            "Set it to 0: sampling, scoring and training then share one distribution.",
-        )
     # peft imports bitsandbytes wherever it is installed.
     quieten_bitsandbytes()
     try:
@@ -89,6 +83,7 @@ def attach_lora(model: Any, lora: Lora, seed: int) -> None:
             f"models.student.lora.target_modules does not fit this model: {first_line(error)}",
             "Name linear layers of the decoder, such as q_proj or down_proj.",
         ) from error
+    install(model, lora.dropout)
     initialise(model, seed)
 
 

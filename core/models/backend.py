@@ -7,7 +7,8 @@ A query token that pads a step is written past the row's cursor, where nothing a
 a real token overwrites it; so no mask depends on who shares the batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -144,6 +145,17 @@ class Backend(Protocol):
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters that training may change, by name, in sorted order."""
+        ...
+
+    def dropout(self, row_seeds: Sequence[int]) -> AbstractContextManager[None]:
+        """Return a context in which training drops what the model's settings say.
+
+        Everything outside it, sampling and scoring included, drops nothing. A backward pass belongs
+        inside with its forward pass.
+
+        Args:
+            row_seeds: One for each row of the batch, which alone decides the row's masks.
+        """
         ...
 
     def frozen_digest(self) -> str:

@@ -30,11 +30,13 @@ class Placement:
         paths: Directory of each content digest.
         threads: CPU threads of one operation; None is 1 for a toy, whose operations are too small
             to share, and all cores otherwise.
+        gradient_checkpointing: Recompute layers of the student in its backward pass.
     """
 
     device: str = "cpu"
     paths: Mapping[str, Path] = field(default_factory=dict)
     threads: int | None = None
+    gradient_checkpointing: bool = False
 
     def directory(self, model_id: str) -> Path:
         """Return the directory that ``model_id`` names by digest or by path.
@@ -77,7 +79,7 @@ def place(runtime: Runtime) -> Placement:
             # cuBLAS reads this before its first product; without it, sums may change order.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
-    return Placement(device, runtime.model_paths, runtime.threads)
+    return Placement(device, runtime.model_paths, runtime.threads, runtime.gradient_checkpointing)
 
 
 def use_threads(placement: Placement, backend: str) -> None:
@@ -136,15 +138,23 @@ def build_model(
         quantization=spec.quantization or "none",
         prepare_kbit_training=bool(spec.prepare_kbit_training),
         device=placement.device,
-        lora=adapter.lora if adapter is not None else lora,
+        lora=_adapter_settings(adapter, lora),
         seed=seed,
         adapter=adapter.path if adapter is not None else None,
+        gradient_checkpointing=placement.gradient_checkpointing and lora is not None,
     )
     if adapter is not None:
         _check_tokenizer(adapter, backend.tokenizer)
     if lora is None:
         backend.freeze()
     return backend
+
+
+def _adapter_settings(adapter: AdapterDirectory | None, lora: Lora | None) -> Lora | None:
+    """Return what is trained: an adapter's own settings, with the dropout of this recipe."""
+    if adapter is None:
+        return lora
+    return adapter.lora.model_copy(update={"dropout": lora.dropout if lora else 0.0})
 
 
 def _check_settings(adapter: AdapterDirectory, lora: Lora | None) -> None:

@@ -2,22 +2,26 @@
 
 The trunk runs alone and the head is applied to chosen states, so ``[S, Q, V]`` logits never exist.
 An engine step hands transformers our own cache: one cursor per row, a constant width, and a mask
-that follows from positions alone. Models stay in eval mode, in training too: nothing is dropped.
+that follows from positions alone. Models stay in eval mode, in training too; what an adapter drops
+is said by ``dropout`` alone.
 """
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from core.errors import BackendError, ModelSourceError
+from core.models.adapter_dropout import dropping
 from core.models.adapter_weights import load_adapter_tensors
 from core.models.adapters import make_trainable, plain_name
 from core.models.attention import ROWWISE
 from core.models.backend import PADDING_POSITIONS, KVCache
+from core.models.checkpointing import checkpointed_layers, recomputing
 from core.models.head import check_head, head_of
 from core.models.loading import load_decoder, resolve_dtype
 from core.models.quantization import (
@@ -58,6 +62,7 @@ class HFBackend:
             disabled one trains every weight.
         seed: Seed of the adapter's initial values.
         adapter: Directory of an adapter to start from, whose settings are ``lora``.
+        gradient_checkpointing: Recompute layers in the backward pass; no bit changes.
 
     Raises:
         ModelSourceError: The directory is not a whole model of a family that runs here.
@@ -82,6 +87,7 @@ class HFBackend:
         lora: Lora | None = None,
         seed: int = 0,
         adapter: Path | None = None,
+        gradient_checkpointing: bool = False,
     ) -> None:
         self.device = torch.device(device)
         self.dtype = resolve_dtype(dtype, self.device)
@@ -102,6 +108,7 @@ class HFBackend:
             model.set_attn_implementation(ROWWISE)
         self._model = model.to(self.device)
         self._decoder = model.get_decoder()
+        self._recomputed = checkpointed_layers(model) if gradient_checkpointing else []
         self._cache_argument = cache_argument(self._decoder)
         self._head, self._window = head_of(model.config), sliding_window(model.config)
         self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
@@ -119,7 +126,8 @@ class HFBackend:
     def hidden_states(self, token_ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Run the trunk over right-padded rows: causal attention alone hides the padding."""
         del lengths_B
-        return self._decoder(input_ids=token_ids_BT, use_cache=False).last_hidden_state
+        with recomputing(self._recomputed):
+            return self._decoder(input_ids=token_ids_BT, use_cache=False).last_hidden_state
 
     def project(self, hidden_NH: Tensor) -> Tensor:
         """Apply the model's head: ``logits_NV`` over the tokenizer's ids.
@@ -158,6 +166,10 @@ class HFBackend:
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters that require gradients, by plain name, in sorted order."""
         return {name: p for name, p in sorted(self._parameters.items()) if p.requires_grad}
+
+    def dropout(self, row_seeds: Sequence[int]) -> AbstractContextManager[None]:
+        """Drop the adapter's inputs meanwhile, where its settings say so."""
+        return dropping(self._model, row_seeds)
 
     def freeze(self) -> None:
         """Make every parameter part of ``frozen_digest``: a teacher is never trained."""

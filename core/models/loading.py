@@ -25,20 +25,28 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return the arithmetic that ``name`` means on a device.
 
     Args:
-        name: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on a CPU, bfloat16 on
-            CUDA.
+        name: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on a CPU; on CUDA
+            bfloat16, or float16 where it has no bfloat16. Recipes never say ``auto`` here: theirs
+            is made concrete without looking at a device.
         device: Where the weights will live.
 
     Raises:
-        BackendError: Unknown, or float16 on a CPU.
+        BackendError: Unknown, or nothing that the device can compute.
     """
+    cuda = device.type == "cuda"
+    bfloat16 = not cuda or torch.cuda.is_bf16_supported(including_emulation=False)
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        halved = torch.bfloat16 if bfloat16 else torch.float16
+        return halved if cuda else torch.float32
     if name not in DTYPES:
         raise BackendError(
             f"dtype {name!r} is unknown", f"Choose one of auto, {', '.join(DTYPES)}."
         )
-    if name == "float16" and device.type == "cpu":
+    if name == "bfloat16" and not bfloat16:
+        raise BackendError(
+            "dtype bfloat16 has no kernels on this CUDA device", "Choose float32 or float16."
+        )
+    if name == "float16" and not cuda:
         raise BackendError(
             "dtype float16 has no usable kernels on a CPU", "Choose float32 or bfloat16."
         )
@@ -96,6 +104,13 @@ def load_decoder(
             ) from error
     _refuse_partial(path, report)
     refuse_foreign(path, model)
+    declared = model.generation_config
+    # Sampling defaults and forced tokens of the directory belong to nobody's recipe.
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=declared.eos_token_id,
+        pad_token_id=declared.pad_token_id,
+        bos_token_id=declared.bos_token_id,
+    )
     return model.eval()
 
 

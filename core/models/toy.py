@@ -6,7 +6,8 @@ engine step uses few operators. Weights are plain parameters initialised from a 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -143,6 +144,11 @@ class ToyBackend:
         """Make every parameter part of ``frozen_digest``: a teacher is never trained."""
         for parameter in self.parameters.values():
             parameter.requires_grad_(False)
+
+    def dropout(self, row_seeds: Sequence[int]) -> AbstractContextManager[None]:
+        """Drop nothing: a toy has no adapter."""
+        del row_seeds
+        return nullcontext()
 
     def frozen_digest(self) -> str:
         """SHA-256 over names and bytes of the parameters that do not require gradients."""

@@ -12,7 +12,7 @@ EXECUTION_KEYS: dict[str, str] = {
     "models.teacher.plugin.path": "plugins.teacher",
     "environment.plugin.path": "plugins.environment",
     "selection.plugin.path": "plugins.selector",
-    "models.student.gradient_checkpointing": "inherited.models_student_gradient_checkpointing",
+    "models.student.gradient_checkpointing": "gradient_checkpointing",
     "source.row_batch_size": "row_batch_size",
     "rollout.record_logprobs": "inherited.rollout_record_logprobs",
     "rollout.prompt_batch_size": "inherited.rollout_prompt_batch_size",

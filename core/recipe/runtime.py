@@ -33,8 +33,6 @@ class Inherited(Section):
     """Start the peak-memory counter anew each cycle."""
     memory_auto_swap_vram_headroom_gb: float = Field(default=2.0, ge=0)
     """Free device memory below which models would be swapped, GB."""
-    models_student_gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass; they are kept."""
     rollout_record_logprobs: bool = False
     """Keep the sampler's log-probabilities; they are always kept."""
     rollout_prompt_batch_size: int = Field(default=1, ge=1, le=1024)
@@ -101,6 +99,8 @@ class Runtime(Section):
     """Times that ``chunk_size`` is halved after running out of memory."""
     min_chunk_size: int = Field(default=8, ge=1)
     """Smallest ``chunk_size`` tried, positions."""
+    gradient_checkpointing: bool = False
+    """Recompute the student's layers in the backward pass: less memory, more time, equal bits."""
     cache_enabled: bool | Literal["auto"] = "auto"
     """Keep what a frozen teacher says about exact tokens for every run of the store; ``auto`` does
     for pretrained teachers. No target changes."""

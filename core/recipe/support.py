@@ -9,15 +9,11 @@ from core.recipe.problems import Problem
 
 @dataclass(frozen=True)
 class Unbuilt:
-    """A key with the values that are refused; no values means anything but ``built`` and null."""
+    """A key with the values that are refused; no values means anything but null."""
 
     key: str
     values: tuple[object, ...] | None = None
     instead: str = "Leave it out."
-    built: object = None
-    """The one value that works, where ``values`` does not name those that do not."""
-    backend: str | None = None
-    """The one backend that would read the key; null is every backend."""
 
 
 MODELS = ("models.student", "models.teacher", "models.reference")
@@ -34,17 +30,14 @@ UNBUILT: tuple[Unbuilt, ...] = (
     *(Unbuilt(f"{model}.trust_remote_code", (True,), "Use false.") for model in MODELS),
     *(Unbuilt(f"{model}.tokenizer_id") for model in MODELS),
     *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
-    Unbuilt("models.student.lora.dropout", instead="Use 0.", built=0.0, backend="hf"),
     Unbuilt("alignment"),
 )
 
 
 def unbuilt(document: Document) -> Iterator[Problem]:
     """Yield a problem for every key of the document whose feature does not exist."""
-    backend = document.get(("models", "backend"), "toy")
     for row in UNBUILT:
         path = tuple(row.key.split("."))
         value = document.get(path)
-        refused = value not in (None, row.built) if row.values is None else value in row.values
-        if refused and row.backend in (None, backend):
+        if value is not None if row.values is None else value in row.values:
             yield Problem(path, "not built yet", row.instead)

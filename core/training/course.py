@@ -7,6 +7,7 @@ from typing import Any
 from core.models.backend import Backend
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import OptimizerSpec, ScheduleSpec
+from core.seeding import derive_seed
 from core.training.budget import Meter
 from core.training.group import Example, Objective
 from core.training.optimizer import Optimizer
@@ -81,7 +82,8 @@ class Course:
         self._meter, self._progress = meter, progress
         self._optimizer = Optimizer(backend.trainable(), plan.optimizer, state.moments)
         objective = Objective(plan.aggregation)
-        self._stepper = Stepper(backend, self._optimizer, plan.schedule, objective, runtime)
+        seed = derive_seed(plan.order_seed, "dropout", "sft", 0)
+        self._stepper = Stepper(backend, self._optimizer, plan.schedule, objective, runtime, seed)
         self._rows: list[dict[str, Any]] = []
         self.groups = self._traces = 0
         if reached is not None:

@@ -6,6 +6,7 @@ padding nor the split into batches, nor the chunk size, changes the objective.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +117,7 @@ def accumulate(
     objective: Objective,
     runtime: Runtime,
     chunk: ChunkSize,
+    row_seeds: Sequence[int] | None = None,
 ) -> GroupLoss:
     """Put the gradient of a group's objective, and nothing else, into the parameters.
 
@@ -126,6 +128,7 @@ def accumulate(
         objective: What is minimised.
         runtime: Physical sizes.
         chunk: Positions projected at once; it shrinks when memory runs out.
+        row_seeds: Seeds of each example's dropout; None drops nothing.
 
     Returns:
         Loss and per-position terms.
@@ -140,16 +143,18 @@ def accumulate(
     plan = plan_physical([len(example.needed_ids) for example in examples], runtime)
 
     def attempt(chunk_size: int) -> list[LossOutput]:
-        return [
-            _backward_batch(
-                backend,
-                [examples[i] for i in indices],
-                gather_targets(indices),
-                Reduction([reduction.weights[i] for i in indices], reduction.denominator),
-                {**objective.options, "chunk_size": chunk_size},
-            )
-            for indices in plan
-        ]
+        outputs = []
+        for indices in plan:
+            with _dropping(backend, row_seeds, indices):
+                batch = _backward_batch(
+                    backend,
+                    [examples[i] for i in indices],
+                    gather_targets(indices),
+                    Reduction([reduction.weights[i] for i in indices], reduction.denominator),
+                    {**objective.options, "chunk_size": chunk_size},
+                )
+            outputs.append(batch)
+        return outputs
 
     try:
         outputs = chunk.run(attempt, lambda: clear_gradients(backend))
@@ -169,6 +174,12 @@ def accumulate(
         num_batches=len(plan),
         padded_rows=max(len(indices) for indices in plan),
     )
+
+
+def _dropping(
+    backend: Backend, row_seeds: Sequence[int] | None, indices: Sequence[int]
+) -> AbstractContextManager[None]:
+    return nullcontext() if row_seeds is None else backend.dropout([row_seeds[i] for i in indices])
 
 
 def clear_gradients(backend: Backend) -> None:

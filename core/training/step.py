@@ -8,6 +8,7 @@ from core.errors import NumericsError
 from core.models.backend import Backend
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import ScheduleSpec
+from core.seeding import derive_seed
 from core.training.group import Example, GatherTargets, GroupLoss, Objective, accumulate
 from core.training.memory import ChunkSize
 from core.training.optimizer import Optimizer
@@ -24,6 +25,7 @@ class Stepper:
         schedule: Learning rates.
         objective: What is minimised.
         runtime: Physical sizes.
+        seed: Seed of the run's dropout; each phase has its own.
         taken: Steps taken so far.
         chunk: Positions projected at once; it shrinks when memory runs out.
         physical: Sizes of the latest step. They are execution, so they go into records, never
@@ -35,6 +37,7 @@ class Stepper:
     schedule: ScheduleSpec
     objective: Objective
     runtime: Runtime
+    seed: int = 0
     taken: int = 0
     chunk: ChunkSize = field(init=False)
     physical: dict[str, int] = field(default_factory=dict)
@@ -66,7 +69,13 @@ class Stepper:
         )
         try:
             group = accumulate(
-                self.backend, examples, gather_targets, self.objective, self.runtime, self.chunk
+                self.backend,
+                examples,
+                gather_targets,
+                self.objective,
+                self.runtime,
+                self.chunk,
+                [derive_seed(self.seed, index, row) for row in range(len(examples))],
             )
             norm = self.optimizer.step(rate)
         except NumericsError as error:

@@ -15,6 +15,7 @@ from core.models.backend import Backend
 from core.recipe.objective import HANDED_OVER, HIDDEN_STATES
 from core.recipe.runtime import Runtime
 from core.recipe.training_specs import UpdateSpec
+from core.seeding import derive_seed
 from core.teacher.binding import check_binding
 from core.teacher.cut import first_positions
 from core.teacher.targets import ScoredTargets
@@ -97,7 +98,8 @@ def update(
     examples = paired_examples(trajectories, scored)
     backend.load_trainable(state.tensors)
     optimizer = Optimizer(backend.trainable(), spec.optimizer, state.moments)
-    stepper = Stepper(backend, optimizer, spec.schedule, objective_of(spec), runtime)
+    seed = derive_seed(spec.run_seed, "dropout", "opd", spec.cycle)
+    stepper = Stepper(backend, optimizer, spec.schedule, objective_of(spec), runtime, seed)
     rows: list[dict[str, Any]] = []
     token_rows: list[dict[str, Any]] = []
     try:

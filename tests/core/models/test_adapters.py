@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.errors import BackendError, RecipeError
+from core.errors import BackendError
 from core.models.adapters import attach_lora, plain_name
 from core.models.loading import load_decoder
 from core.recipe.schema.adapters import Lora
@@ -99,11 +99,6 @@ def test_every_adapter_matrix_gets_a_gradient(tiny_llama):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in adapter_of(model).values())
     frozen = [p for p in model.parameters() if not p.requires_grad]
     assert all(p.grad is None for p in frozen)
-
-
-def test_dropout_is_refused_by_name(tiny_llama):
-    with pytest.raises(RecipeError, match=r"student\.lora\.dropout=0\.1 is not built yet"):
-        adapted(tiny_llama, dropout=0.1)
 
 
 def test_targets_that_are_not_there_are_refused(tiny_llama):

@@ -7,8 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from core.environments.base import make_splits
+from core.environments.registry import make_environment
 from core.errors import BackendError, ModelSourceError
+from core.models.hf import HFBackend
 from core.models.loading import load_decoder, quiet_transformers, resolve_dtype
+from core.rollout.episodes import run_episodes
+from core.rollout.limits import EpisodeLimits, SamplingSpec
 
 CPU = torch.device("cpu")
 
@@ -28,8 +33,16 @@ def model(tiny_llama, tmp_path):
         ("float16", "cuda", torch.float16),
     ],
 )
-def test_dtypes(name, device, dtype):
+def test_dtypes(name, device, dtype, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
     assert resolve_dtype(name, torch.device(device)) is dtype
+
+
+def test_a_device_without_bfloat16_gets_float16_and_refuses_what_it_cannot(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
+    assert resolve_dtype("auto", torch.device("cuda")) is torch.float16
+    with pytest.raises(BackendError, match=r"dtype bfloat16 has no kernels.*\nChoose float32"):
+        resolve_dtype("bfloat16", torch.device("cuda"))
 
 
 @pytest.mark.parametrize("name", ["float16", "int8"])
@@ -77,3 +90,64 @@ def test_a_config_out_of_range_is_refused(model):
     (model / "config.json").write_text(json.dumps({**config, "num_hidden_layers": "two"}))
     with pytest.raises(ModelSourceError, match="cannot be loaded"):
         load_decoder(model, dtype=torch.float32)
+
+
+DEFAULTS = {
+    "do_sample": True,
+    "temperature": 0.01,
+    "top_k": 1,
+    "repetition_penalty": 1.9,
+    "forced_bos_token_id": 44,
+    "forced_eos_token_id": 45,
+    "suppress_tokens": [50, 51, 52],
+    "max_new_tokens": 1,
+    "eos_token_id": 2,
+}
+
+
+@pytest.fixture
+def play(tmp_path, save_tiny_model):
+    """Return f(generation config): three sampled episodes of a model directory that has it."""
+    path = save_tiny_model(tmp_path / "roomy", max_position_embeddings=1024)
+
+    def run(defaults):
+        (path / "generation_config.json").write_text(json.dumps(defaults))
+        world = make_environment("calculator", prompt_style="compact")
+        tasks = make_splits(world, {"train": 3}, seed=7, difficulty="easy")["train"]
+        return run_episodes(
+            HFBackend(path),
+            lambda: make_environment("calculator", prompt_style="compact"),
+            tasks,
+            EpisodeLimits(max_turns=1, max_new_tokens_per_turn=20, max_total_tokens=900),
+            SamplingSpec(temperature=3.0),
+            seed=9,
+            trajectory_ids=[task.task_id for task in tasks],
+            policy_version=0,
+            model_digest=None,
+            slots=3,
+        )
+
+    return run
+
+
+def test_sampling_defaults_of_a_directory_change_no_rollout(play):
+    assert play(DEFAULTS) == play({"eos_token_id": 2})
+
+
+def test_the_loaded_model_keeps_none_of_the_directorys_defaults(model):
+    (model / "generation_config.json").write_text(json.dumps(DEFAULTS))
+    loaded = load_decoder(model, dtype=torch.float32)
+    assert loaded.generation_config.eos_token_id == 2
+    changed = loaded.generation_config.to_diff_dict().keys()
+    assert not changed & (DEFAULTS.keys() - {"eos_token_id"})
+
+
+def test_every_declared_end_of_text_ends_a_turn(play):
+    """An id that an episode sampled is declared to end a text: the same noise now stops there."""
+    before = play({"eos_token_id": 2})[0]
+    sampled = [before.token_ids[position] for position in before.target_positions()]
+    assert len(sampled) > 4
+    end = sampled[3]
+    after = play({"eos_token_id": [2, end]})[0]
+    kept = [after.token_ids[position] for position in after.target_positions()]
+    assert kept == sampled[: sampled.index(end) + 1]

@@ -113,7 +113,7 @@ def test_settings_and_inert_keys_are_listed_apart(accepted):
 @pytest.mark.parametrize(
     "override",
     [
-        "models.student.gradient_checkpointing=true",
+        "rollout.record_logprobs=true",
         "train.log_every_steps=5",
         "memory.strategy=swap",
     ],

@@ -57,6 +57,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.student.lora.r": (HF, "4", {"student"}),
     "models.student.lora.alpha": (HF, "4", {"student"}),
     "models.student.lora.target_modules": (HF, "[q_proj]", {"student"}),
+    "models.student.lora.dropout": (HF, "0.1", {"student"}),
     "models.student.lora.bias": (HF, "all", {"student"}),
     "models.teacher.model_id": (HF, "x", {"teacher"}),
     "models.teacher.revision": (HF, "x", {"teacher"}),
