@@ -39,5 +39,6 @@ def unbuilt(document: Document) -> Iterator[Problem]:
     for row in UNBUILT:
         path = tuple(row.key.split("."))
         value = document.get(path)
-        if value is not None if row.values is None else value in row.values:
+        refused = value is not None if row.values is None else value in row.values
+        if refused:
             yield Problem(path, "not built yet", row.instead)
