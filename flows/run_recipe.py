@@ -77,5 +77,8 @@ def print_summary(summary: dict[str, Any]) -> None:
     if targets["reused_positions"]:
         asked = sum(targets.values())
         print(f"{targets['reused_positions']} of {asked} teacher targets came from the cache")
+    memory = summary["memory"]
+    if memory["strategy"]:
+        print(f"memory: {memory['strategy']} ({memory['reason']})")
     if summary["report"]:
         print(f"report: {summary['view']}/report.html")

@@ -40,6 +40,7 @@ def summarise_run(
         "student": run.student.model_dump(),
         "student_path": str(store.path(run.student)),
         "teacher_targets": _reuse(run, store),
+        "memory": _memory(run, store),
         "steps": calls,
         "computed": computed,
         "cached": calls - computed,
@@ -52,3 +53,20 @@ def _reuse(run: RunRefs, store: Store) -> dict[str, int]:
         store.record(ref).metrics for role, ref in run.parts.items() if role.startswith("targets_")
     ]
     return {name: sum(metrics.get(name, 0) for metrics in found) for name in REUSE}
+
+
+def _memory(run: RunRefs, store: Store) -> dict[str, Any]:
+    """Return how models shared the device when the newest state was made, and its peaks."""
+    parts = ("rollouts_", "targets_", "student_")
+    peaks = {
+        role: store.record(ref).metrics.get("peak_memory_bytes")
+        for role, ref in run.parts.items()
+        if role.startswith(parts)
+    }
+    counted = [peak for peak in peaks.values() if isinstance(peak, int)]
+    newest = store.record(run.student).metrics
+    return {
+        "strategy": newest.get("memory_strategy"),
+        "reason": newest.get("memory_reason"),
+        "peak_bytes": max(counted) if counted else "not measured",
+    }

@@ -36,6 +36,7 @@ from core.artifacts.store import Store
 from core.recipe.plugin_keys import plugin_sources
 from core.recipe.runtime import Runtime
 from tasks.context import StepContext
+from tasks.device_use import DeviceUse, memory_decision
 from tasks.gpu import gpu_slot
 from tasks.labels import default_numeric_class, hit_labels
 from tasks.retrying import DELAYS_S, RETRIES, retry_condition
@@ -219,12 +220,23 @@ class StepCall:
                 return self._compute(context)
             # Innermost of all locks: who holds the GPU never waits for a key.
             with gpu_slot(self.runtime):
-                return self._compute(context)
+                return self._compute_on_device(context)
 
         return store.publish(request, build)
 
     def _compute(self, context: StepContext) -> Metrics:
         return self.step.function(context, self.request.spec, **self.request.parents)
+
+    def _compute_on_device(self, context: StepContext) -> Metrics:
+        """Compute, and say in the record what that took of the device's memory."""
+        use = DeviceUse(self.runtime)
+        use.begin()
+        try:
+            metrics = self._compute(context)
+            shared = memory_decision() if context.opened_a_model else {}
+            return {**(metrics or {}), **use.peak(), **shared}
+        finally:
+            use.end()
 
 
 def step(

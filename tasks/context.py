@@ -72,3 +72,8 @@ class StepContext:
         from core.models.building import place
 
         return place(self.runtime)
+
+    @property
+    def opened_a_model(self) -> bool:
+        """Whether the step asked where models are placed; only then torch is loaded."""
+        return "placement" in vars(self)

@@ -22,6 +22,7 @@ def update_student(
     teacher: ArtifactRef,
 ) -> dict[str, Any]:
     """Write the new state, rows per optimizer step and per token, and what the canaries found."""
+    from core.recipe.objective import HIDDEN_STATES
     from core.teacher.targets import load_targets
     from core.teacher.window import window
     from core.training.budget import write_spent
@@ -42,9 +43,15 @@ def update_student(
     )
     origin_of_teacher = context.path(teacher)
     teacher_backend = None
+    # Exact targets are hidden states, which the teacher's head must read on the device.
+    together = scored.provenance.mode in HIDDEN_STATES
     if not (origin_of_teacher / "plugin.json").exists():  # a plug-in has no head to read
-        teacher_backend = open_weights("teacher", origin_of_teacher, context.placement).backend
-    resident = open_weights("student", origin, context.placement)
+        beside = ("student",) if together else ()
+        teacher_backend = open_weights(
+            "teacher", origin_of_teacher, context.placement, beside=beside, wake=together
+        ).backend
+    beside = ("teacher",) if together else ()
+    resident = open_weights("student", origin, context.placement, beside=beside)
     context.record_numeric_class(batched_class(context.runtime))
     with resident.changing() as backend:
         arguments = (backend, state, trajectories, scored, spec, context.runtime)

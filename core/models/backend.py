@@ -111,6 +111,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def quantization(self) -> str:
+        """How frozen weights are stored: ``none``, ``nf4`` or ``int8``."""
+        ...
+
+    @property
     def tokenizer(self) -> TokenCodec:
         """The codec whose ids it reads."""
         ...
@@ -175,4 +180,8 @@ class Backend(Protocol):
 
     def load_trainable(self, tensors: Mapping[str, Tensor]) -> None:
         """Overwrite the trainable parameters in place; names and shapes must match exactly."""
+        ...
+
+    def move_to(self, device: torch.device) -> None:
+        """Move every weight to a device; no bit of them changes."""
         ...

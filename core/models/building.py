@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from core.errors import BackendError, ModelSourceError, TokenizerMismatchError
 from core.models.adapter_directory import AdapterDirectory, open_adapter
+from core.models.device_memory import GIB
+from core.models.swap import MemoryRules
 from core.models.toy_tokenizer import ToyTokenizer
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import Lora
@@ -31,12 +33,14 @@ class Placement:
         threads: CPU threads of one operation; None is 1 for a toy, whose operations are too small
             to share, and all cores otherwise.
         gradient_checkpointing: Recompute layers of the student in its backward pass.
+        memory: Whether a model at rest leaves the device.
     """
 
     device: str = "cpu"
     paths: Mapping[str, Path] = field(default_factory=dict)
     threads: int | None = None
     gradient_checkpointing: bool = False
+    memory: MemoryRules = field(default_factory=MemoryRules)
 
     def directory(self, model_id: str) -> Path:
         """Return the directory that ``model_id`` names by digest or by path.
@@ -79,7 +83,11 @@ def place(runtime: Runtime) -> Placement:
             # cuBLAS reads this before its first product; without it, sums may change order.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
-    return Placement(device, runtime.model_paths, runtime.threads, runtime.gradient_checkpointing)
+    headroom = int(runtime.memory_auto_swap_vram_headroom_gb * GIB)
+    rules = MemoryRules(runtime.memory_strategy, headroom)
+    return Placement(
+        device, runtime.model_paths, runtime.threads, runtime.gradient_checkpointing, rules
+    )
 
 
 def use_threads(placement: Placement, backend: str) -> None:

@@ -92,6 +92,7 @@ class HFBackend:
         self.device = torch.device(device)
         self.dtype = resolve_dtype(dtype, self.device)
         self.tokenizer = load_tokenizer(tokenizer_path or path)
+        self.quantization = quantization
         self._quantised = quantization != "none"
         model = load_decoder(
             path,
@@ -213,6 +214,11 @@ class HFBackend:
             )
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
+
+    def move_to(self, device: torch.device) -> None:
+        """Move every weight, and the scales of quantised ones, to a device."""
+        self._model.to(device)
+        self.device = device
 
     def gradient_check(self) -> GradientCheck | None:
         """Compare gradients through quantised layers with those of their dequantised twins.

@@ -53,6 +53,7 @@ class ToyBackend:
     name = "toy"
     physical_rows = PHYSICAL_ROWS
     dropped_mass = 0.0
+    quantization = "none"
 
     def __init__(
         self,
@@ -181,6 +182,13 @@ class ToyBackend:
             )
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
+
+    def move_to(self, device: torch.device) -> None:
+        """Move every weight to a device; the parameters stay the same objects."""
+        self.device = device
+        for parameter in self.parameters.values():
+            parameter.data = parameter.data.to(device)
+        self._rotation_PD = self._rotation_PD.to(device)
 
     def _attention_inputs(
         self, x_BTH: Tensor, rotation: Tensor, layer: int

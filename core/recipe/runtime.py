@@ -12,7 +12,7 @@ class Inherited(Section):
     """Settings of the seeds' recipes that have no counterpart here.
 
     They are checked like any other so that such a recipe loads unchanged, and then have no effect:
-    targets and states are artifacts, models stay resident, log-probabilities are always kept.
+    targets and states are artifacts, log-probabilities are always kept.
     """
 
     cache_dtype: Literal["float32", "float16"] = "float32"
@@ -25,14 +25,6 @@ class Inherited(Section):
     """Cycles of targets to keep; ``cache.max_bytes`` decides here."""
     cache_verify_checksums_on_load: bool = True
     """Re-hash targets; every read is verified."""
-    memory_strategy: Literal["resident", "swap", "auto"] = "auto"
-    """Whether models stay on the device between phases; they do."""
-    memory_empty_cache_between_phases: bool = True
-    """Return cached device memory between phases."""
-    memory_reset_peak_stats_each_cycle: bool = True
-    """Start the peak-memory counter anew each cycle."""
-    memory_auto_swap_vram_headroom_gb: float = Field(default=2.0, ge=0)
-    """Free device memory below which models would be swapped, GB."""
     rollout_record_logprobs: bool = False
     """Keep the sampler's log-probabilities; they are always kept."""
     rollout_prompt_batch_size: int = Field(default=1, ge=1, le=1024)
@@ -101,6 +93,14 @@ class Runtime(Section):
     """Smallest ``chunk_size`` tried, positions."""
     gradient_checkpointing: bool = False
     """Recompute the student's layers in the backward pass: less memory, more time, equal bits."""
+    memory_strategy: Literal["resident", "swap", "auto"] = "auto"
+    """Whether a model at rest leaves the device; ``auto`` lets it where not all of them fit."""
+    memory_auto_swap_vram_headroom_gb: float = Field(default=2.0, ge=0, le=1024)
+    """Free device memory below which ``auto`` swaps, GiB."""
+    memory_empty_cache_between_phases: bool = True
+    """Give memory that no tensor holds back to the device after each step."""
+    memory_reset_peak_stats_each_cycle: bool = True
+    """Start the peak-memory counter anew with each step; otherwise it counts from the first one."""
     cache_enabled: bool | Literal["auto"] = "auto"
     """Keep what a frozen teacher says about exact tokens for every run of the store; ``auto`` does
     for pretrained teachers. No target changes."""

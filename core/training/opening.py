@@ -1,6 +1,7 @@
 """Model artifacts: a directory says which model it is, and may hold the weights to put into it."""
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,6 +16,7 @@ from core.recipe.specs import StudentSpec
 from core.training.state import STATE, load_state, read_summary
 
 MODEL = "model.json"
+TEACHER = "teacher"
 
 
 def write_model(directory: Path, spec: StudentSpec) -> None:
@@ -39,7 +41,13 @@ def read_model(directory: Path) -> StudentSpec:
 
 
 def open_model(
-    role: str, spec: StudentSpec, placement: Placement, *, fresh: bool = False
+    role: str,
+    spec: StudentSpec,
+    placement: Placement,
+    *,
+    fresh: bool = False,
+    beside: Collection[str] = (),
+    wake: bool = True,
 ) -> Resident:
     """Return the resident model of a role.
 
@@ -49,9 +57,12 @@ def open_model(
         placement: Device and directories.
         fresh: Build it anew, so that its weights are those before any training; otherwise the
             trainable weights are whatever they are.
+        beside: Roles that must stay on the device with it.
+        wake: Whether it will compute; one that sleeps on the host and need not stays there.
 
     Raises:
         ModelSourceError: Pretrained files are missing or unusable.
+        BackendError: A role cannot leave the device, or came back to it with other weights.
     """
     identity = Identity(
         digest=hashlib.sha256(canonical_json(spec).encode()).hexdigest(),
@@ -65,21 +76,46 @@ def open_model(
         role,
         identity,
         lambda: build_model(spec.model, placement, seed=spec.seed, lora=spec.lora),
+        rules=placement.memory,
+        beside=beside,
+        wake=wake,
     )
 
 
-def open_weights(role: str, directory: Path, placement: Placement) -> Resident:
+def open_weights(
+    role: str,
+    directory: Path,
+    placement: Placement,
+    *,
+    beside: Collection[str] = (),
+    wake: bool = True,
+) -> Resident:
     """Return the model of an artifact with the artifact's weights in it.
 
     Nothing is read where the resident weights are the wanted ones. An artifact without a state
-    (a pretrained teacher) is the model as it was built.
+    (a pretrained teacher) is the model as it was built. A teacher must say something before it may
+    teach.
+
+    Args:
+        role: ``student`` or ``teacher``.
+        directory: Its artifact.
+        placement: Device and directories.
+        beside: Roles that must stay on the device with it.
+        wake: Whether it will compute; one that sleeps on the host and need not stays there.
 
     Raises:
         ModelSourceError: Pretrained files are missing or unusable.
         StoreError: The artifact is damaged.
+        BackendError: A role cannot leave the device, came back to it with other weights, or is a
+            teacher that says nothing.
     """
-    resident = open_model(role, read_model(directory), placement)
-    if (directory / STATE).exists():
-        digest, _ = read_summary(directory)
+    spec = read_model(directory)
+    digest = read_summary(directory)[0] if (directory / STATE).exists() else None
+    resident = open_model(role, spec, placement, beside=beside, wake=wake)
+    if digest is not None and resident.state != digest:
+        if not wake:
+            resident = open_model(role, spec, placement, beside=beside)
         resident.load(digest, lambda: load_state(directory).tensors)
+    if role == TEACHER:
+        resident.listen()
     return resident

@@ -89,7 +89,7 @@ class Optimizer:
         self._adamw.zero_grad(set_to_none=True)
 
     def moments(self) -> Moments:
-        """Return a copy of the memory."""
+        """Return a copy of the memory, on the host: between updates it takes no device memory."""
         memory = {name: self._adamw.state.get(p) for name, p in self._parameters.items()}
         steps = {int(entry["step"]) for entry in memory.values() if entry}
         if not steps:
@@ -98,7 +98,7 @@ class Optimizer:
         for name, entry in memory.items():
             for kind, value in (entry or {}).items():
                 if kind != "step" and isinstance(value, Tensor):
-                    tensors.setdefault(kind, {})[name] = value.clone()
+                    tensors.setdefault(kind, {})[name] = value.to("cpu", copy=True)
         return Moments(step=steps.pop(), tensors=tensors)
 
     def _restore(self, moments: Moments, *, eight_bit: bool) -> None:

@@ -5,6 +5,8 @@ import torch
 
 from core.environments.base import make_splits
 from core.environments.registry import make_environment
+from core.models.roles import Identity, Residents
+from core.models.swap import MemoryRules
 from core.models.toy import ToyBackend, ToyConfig
 from core.models.toy_tokenizer import ToyTokenizer
 from core.rollout.episodes import run_episodes
@@ -68,3 +70,22 @@ def test_cuda_and_cpu_differ_by_rounding_only():
     hidden_cpu = toy("cpu").hidden_states(ids_BT, lengths_B)
     hidden_cuda = toy("cuda").hidden_states(ids_BT.cuda(), lengths_B.cuda()).cpu()
     torch.testing.assert_close(hidden_cuda[0], hidden_cpu[0], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_come_back_from_the_host_with_every_bit():
+    residents = Residents()
+    rules = MemoryRules("swap")
+
+    def acquire(role):
+        identity = Identity(digest=role, dtype="float32", device="cuda")
+        return residents.acquire(role, identity, lambda: toy("cuda"), rules=rules)
+
+    student = acquire("student").backend
+    before = {name: p.detach().cpu() for name, p in student.trainable().items()}
+    held = torch.cuda.memory_allocated()
+    acquire("teacher")
+    assert student.device.type == "cpu"
+    assert torch.cuda.memory_allocated() <= held
+    acquire("student")
+    assert student.device.type == "cuda"
+    assert all(torch.equal(p.cpu(), before[name]) for name, p in student.trainable().items())

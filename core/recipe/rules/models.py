@@ -111,8 +111,8 @@ def shared_backbone_needs_adapters(recipe: Recipe, runtime: Runtime) -> Iterator
         "models.backend": (models.backend == "toy", "the toy backend has no adapters"),
         "models.student.lora.enabled": (not models.student.lora.enabled, "the student needs LoRA"),
         "models.teacher.adapter": (models.teacher.adapter is None, "the teacher needs an adapter"),
-        "runtime.inherited.memory_strategy": (
-            runtime.inherited.memory_strategy == "swap",
+        "runtime.memory_strategy": (
+            runtime.memory_strategy == "swap",
             "a shared backbone cannot be swapped out (memory.strategy: swap)",
         ),
     }

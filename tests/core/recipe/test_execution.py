@@ -64,3 +64,17 @@ def test_device_paths_and_slots_change_no_step(accepted, override):
     left, right = accepted(), accepted(f"runtime.{override}")
     assert left.runtime != right.runtime
     assert left.recipe == right.recipe
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "memory.strategy=swap",
+        "memory.auto_swap_vram_headroom_gb=9",
+        "runtime.memory_strategy=resident",
+    ],
+)
+def test_the_memory_strategy_changes_no_key(accepted, changed, key):
+    left, right = accepted(), accepted(key)
+    assert left.runtime != right.runtime
+    assert changed(left.recipe, right.recipe) == set()

@@ -93,12 +93,12 @@ def test_toy_recipe_of_miniverl_has_its_execution_keys_in_the_runtime():
     loaded = load_text(MINIVERL_TOY_CPU)
     runtime = loaded.runtime
     assert (runtime.run_name, runtime.device, runtime.chunk_size) == ("toy-cpu", "cpu", 128)
-    assert (runtime.inherited.memory_strategy, runtime.runs) == ("resident", Path("runs"))
+    assert (runtime.memory_strategy, runtime.runs) == ("resident", Path("runs"))
     assert (runtime.cache_entries_per_shard, runtime.inherited.cache_keep_cycles) == (16, 2)
     assert loaded.notes == [
         "execution settings, no part of identity: "
-        "models.device, loss.chunk_size, cache.entries_per_shard",
-        "accepted, without effect here: memory.strategy, cache.keep_cycles",
+        "models.device, loss.chunk_size, memory.strategy, cache.entries_per_shard",
+        "accepted, without effect here: cache.keep_cycles",
     ]
 
 

@@ -115,7 +115,6 @@ def test_settings_and_inert_keys_are_listed_apart(accepted):
     [
         "rollout.record_logprobs=true",
         "train.log_every_steps=5",
-        "memory.strategy=swap",
     ],
 )
 def test_setting_that_nothing_reads_is_said_to_have_no_effect(accepted, override):

@@ -75,7 +75,7 @@ def test_reference_on_two_models(judged):
         ("models.backend=toy", "models.backend"),
         ("models.student.lora.enabled=false", "models.student.lora.enabled"),
         ("models.teacher.adapter=null", "models.teacher.adapter"),
-        ("memory.strategy=swap", "runtime.inherited.memory_strategy"),
+        ("memory.strategy=swap", "runtime.memory_strategy"),
     ],
 )
 def test_shared_backbone_needs_an_adapter_per_role(judged, override, key):
