@@ -159,6 +159,9 @@ def test_every_metric_of_a_record_is_defined(store):
     }
     copied = first_column(section("metrics.md", "selection.json"))
     defined |= {("score_rollouts", name) for name in copied}
+    on_a_device = ("initialize_student", "prepare_teacher", "cold_start", "sample_rollouts")
+    on_a_device += ("score_rollouts", "update_student", "evaluate_student", "qualify_teacher")
+    defined |= {(task, name) for task in on_a_device for each, name in defined if each == "any"}
     stages = {"before cold start", "after cold start", "after OPD"}
     defined |= {("write_report", stage) for stage in stages}
     found = {
