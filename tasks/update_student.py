@@ -28,7 +28,7 @@ def update_student(
     from core.training.budget import write_spent
     from core.training.canaries import check_canaries
     from core.training.collapse import read_watch, watch, write_watch
-    from core.training.opening import open_weights, read_model, write_model
+    from core.training.opening import open_pair, read_model, write_model
     from core.training.state import load_state
     from core.training.update import update
     from core.trajectory.io import read_trajectories
@@ -36,6 +36,7 @@ def update_student(
     origin = context.path(student)
     meter = _meter(context, spec, student, (rollouts, targets))
     state = load_state(origin)
+<<<<<<< HEAD
     trajectories, scored = window(
         read_trajectories(context.path(rollouts) / "trajectories.jsonl"),
         load_targets(context.path(targets)),
@@ -43,15 +44,15 @@ def update_student(
     )
     origin_of_teacher = context.path(teacher)
     teacher_backend = None
+=======
+    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
+    scored = load_targets(context.path(targets))
+>>>>>>> 39c06c8 (Open the two models of an update in one place)
     # Exact targets are hidden states, which the teacher's head must read on the device.
     together = scored.provenance.mode in HIDDEN_STATES
-    if not (origin_of_teacher / "plugin.json").exists():  # a plug-in has no head to read
-        beside = ("student",) if together else ()
-        teacher_backend = open_weights(
-            "teacher", origin_of_teacher, context.placement, beside=beside, wake=together
-        ).backend
-    beside = ("teacher",) if together else ()
-    resident = open_weights("student", origin, context.placement, beside=beside)
+    resident, teacher_backend = open_pair(
+        origin, context.path(teacher), context.placement, together=together
+    )
     context.record_numeric_class(batched_class(context.runtime))
     with resident.changing() as backend:
         arguments = (backend, state, trajectories, scored, spec, context.runtime)

@@ -10,12 +10,14 @@ from core.artifacts.codec import write_json
 from core.artifacts.filesystem import read_file
 from core.artifacts.key import canonical_json
 from core.errors import StoreError
+from core.models.backend import Backend
 from core.models.building import Placement, build_model, use_threads
 from core.models.roles import RESIDENTS, Identity, Resident
 from core.recipe.specs import StudentSpec
 from core.training.state import STATE, load_state, read_summary
 
 MODEL = "model.json"
+PLUGIN = "plugin.json"
 TEACHER = "teacher"
 
 
@@ -119,3 +121,27 @@ def open_weights(
     if role == TEACHER:
         resident.listen()
     return resident
+
+
+def open_pair(
+    student: Path, teacher: Path, placement: Placement, *, together: bool
+) -> tuple[Resident, Backend | None]:
+    """Return the student of an update, and its teacher; None for a plug-in, which has no head.
+
+    Args:
+        student: The student's artifact.
+        teacher: The teacher's artifact.
+        placement: Device and directories.
+        together: Whether both compute in the update; otherwise the teacher may sleep on the host.
+
+    Raises:
+        ModelSourceError: Pretrained files are missing or unusable.
+        StoreError: An artifact is damaged.
+        BackendError: A role cannot leave the device, or came back to it with other weights.
+    """
+    backend = None
+    if not (teacher / PLUGIN).exists():
+        beside = ("student",) if together else ()
+        backend = open_weights(TEACHER, teacher, placement, beside=beside, wake=together).backend
+    beside = (TEACHER,) if together else ()
+    return open_weights("student", student, placement, beside=beside), backend
