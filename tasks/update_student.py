@@ -36,18 +36,11 @@ def update_student(
     origin = context.path(student)
     meter = _meter(context, spec, student, (rollouts, targets))
     state = load_state(origin)
-<<<<<<< HEAD
     trajectories, scored = window(
         read_trajectories(context.path(rollouts) / "trajectories.jsonl"),
         load_targets(context.path(targets)),
         spec.window,
     )
-    origin_of_teacher = context.path(teacher)
-    teacher_backend = None
-=======
-    trajectories = read_trajectories(context.path(rollouts) / "trajectories.jsonl")
-    scored = load_targets(context.path(targets))
->>>>>>> 39c06c8 (Open the two models of an update in one place)
     # Exact targets are hidden states, which the teacher's head must read on the device.
     together = scored.provenance.mode in HIDDEN_STATES
     resident, teacher_backend = open_pair(
