@@ -26,6 +26,10 @@ class InterruptedRunError(OpdError):
     exit_code = 130
 
 
+class ChaosError(OpdError):
+    """A disturbed run ended in something else than the bytes of the undisturbed one."""
+
+
 class InputError(OpdError):
     """What the user gave cannot be used; nothing was started."""
 

@@ -74,6 +74,29 @@ def plan(
 
 
 @app.command()
+def chaos(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    kills: Annotated[int, typer.Option(help="Attempts that are disturbed.")] = 20,
+    seed: Annotated[int, typer.Option(help="Chooses the disturbances.")] = 0,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Run the steps without Prefect, which is faster.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Kill a recipe's run at random instants, damage its files, and compare what it ends in."""
+    from flows.chaos import chaos as disturb
+    from flows.chaos import check, lines
+
+    found = disturb(recipe, overrides or [], kills=kills, seed=seed, direct=direct)
+    if as_json:
+        _print_json(found.as_document())
+    else:
+        print("\n".join(lines(found)))
+    check(found)
+
+
+@app.command()
 def up(
     port: Annotated[
         int | None, typer.Option(help="Port of server and UI; 4200 where none is given.")
