@@ -180,6 +180,24 @@ def qualify_teacher(
         )
 
 
+@app.command("compare-teacher")
+def compare_teacher(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Of the student, whose states count.")] = 8,
+    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks that both solve.")] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a teacher against the student before a run, and say whether it is worth it."""
+    from flows.comparison import comparison_lines, hold
+
+    found = hold(recipe, overrides or [], episodes=episodes, tasks=tasks, quiet=as_json)
+    if as_json:
+        _print_json(found)
+    else:
+        print("\n".join(comparison_lines(found)))
+
+
 @app.command("export-adapter")
 def export_adapter(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="e.g. runs/smollm2-seed1")],

@@ -1,190 +1,209 @@
-"""Two arms on the same tasks under the same seeds: effect, interval, verdict, what is missing."""
+"""What teacher and student say at every token that the student wrote, and how sure that is.
 
-import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+Both are scored twice, once with another width and in other company: the divergence of a model from
+itself is the noise below which a divergence from the other means nothing (``N`` positions).
+"""
 
-from core.evaluation.crossed import Components, Outcomes, components, outcome_matrix
-from core.evaluation.statistics import (
-    MIN_SEEDS_FOR_POPULATION,
-    Interval,
-    hierarchical_bootstrap,
-    holm,
-)
-from core.evaluation.student_t import t_quantile, t_two_sided_p
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-MOST_UNITS = 10_000
-"""Seeds or tasks beyond which advice says that no number of them is practical."""
-NO_CLAIM = "one seed: no significance is claimed"
+import torch
+from torch import Tensor
 
+from core.errors import TokenizerMismatchError
+from core.evaluation.preflight import Comparison, Noise, SpanSigns, Tokenizers, TokenSigns
+from core.losses.sampled import sampled_log_probs
+from core.losses.temperature import at_temperature
+from core.models.backend import Backend
+from core.models.batching import needed_tokens, pad_batch
+from core.models.tokenizer import generation_prompts_differ
+from core.teacher.scorer import rollout_logprobs
+from core.trajectory.alignment import AlignmentMap, align
+from core.trajectory.masks import target_positions
+from core.trajectory.tokens import TokenCodec
+from core.trajectory.trajectory import Trajectory
+from core.trajectory.view import TeacherView
+from core.trajectory.vocabulary import shared_vocabulary
 
-@dataclass(frozen=True)
-class Advice:
-    """How much more data would decide a comparison, if the estimates stayed as they are."""
-
-    detectable: float
-    """Half width of the present interval: smaller effects cannot be told from 0."""
-    seeds_needed: int | None
-    """Seeds in all, with the tasks at hand; None where no practical number suffices."""
-    tasks_needed: int | None
-    """Tasks in all, with the seeds at hand; None where no practical number suffices."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What one arm does better than another, paired by seed and task."""
-
-    arm: str
-    against: str
-    effect: Interval
-    """Mean difference, arm minus the other."""
-    p_value: float | None
-    """Two-sided, of no difference; None with one seed."""
-    decided: bool | None
-    """Rejected by Holm's procedure over all comparisons of a report; None with one seed."""
-    wins: int
-    """Pairs in which the arm is better."""
-    losses: int
-    ties: int
-    advice: Advice | None
-    """None with one seed or one task, where variance has no estimate."""
-
-    @property
-    def verdict(self) -> str:
-        """The comparison in a few words."""
-        if self.decided is None:
-            return NO_CLAIM
-        if not self.decided:
-            return "undecided"
-        side = "better" if self.effect.estimate > 0 else "worse"
-        condition = ", for these seeds" if self.effect.conditional_on_seeds else ""
-        return f"{side}{condition}"
+PIECE = 64
+"""Positions projected at once."""
+COMPANY = 64
+"""Padding, in tokens, of the second scoring, which also has a row more."""
 
 
-def compare_arms(
-    arms: Mapping[str, Outcomes],
-    pairs: Sequence[tuple[str, str]],
+@dataclass
+class _Columns:
+    """One number per position, as they come."""
+
+    overlap: list[float] = field(default_factory=list)
+    student_mass: list[float] = field(default_factory=list)
+    teacher_mass: list[float] = field(default_factory=list)
+    disagreeing: list[float] = field(default_factory=list)
+    divergence: list[float] = field(default_factory=list)
+    student_noise: list[float] = field(default_factory=list)
+    teacher_noise: list[float] = field(default_factory=list)
+    sampler_gap: list[float] = field(default_factory=list)
+    span_types: list[str] = field(default_factory=list)
+
+
+def compare_tokenizers(student: TokenCodec, teacher: TokenCodec) -> Tokenizers:
+    """Compare two tokenizers by content."""
+    same = student.digest == teacher.digest
+    try:
+        shared = 1.0 if same else len(shared_vocabulary(student, teacher).student_ids)
+    except TokenizerMismatchError:
+        shared = 0.0
+    return Tokenizers(
+        same=same,
+        shared=shared if same else shared / student.vocab_size,
+        replies_begin_alike=not generation_prompts_differ(student, teacher),
+    )
+
+
+@torch.no_grad()
+def compare(
+    student: Backend,
+    teacher: Backend,
+    trajectories: Sequence[Trajectory],
     *,
-    seed: int,
-    alpha: float = 0.05,
-    looks: int = 1,
-) -> list[Comparison]:
-    """Compare pairs of arms, with family-wise error at most ``alpha`` over all of them.
-
-    With two to four seeds intervals and p values are conditional on the seeds: the tasks, with
-    their mean over seeds, are the units. From five seeds on both factors are random.
+    top_k: int,
+    temperature: float | None,
+    views: Sequence[TeacherView] | None = None,
+) -> Comparison:
+    """Compare two models on a student's own episodes.
 
     Args:
-        arms: Value of every seed and task, by arm.
-        pairs: Arm, and the arm that it is compared with.
-        seed: Of the resampling.
-        alpha: Family-wise error rate.
-        looks: How often the data are looked at in all before the experiment ends. Each look spends
-            alpha / looks, so the error over all of them stays below alpha however they depend
-            (Bonferroni).
-
-    Raises:
-        ValueError: If a pair does not have the same seeds and tasks, or ``looks`` is below 1.
+        student: The model that sampled them.
+        teacher: The model that would teach.
+        trajectories: Few episodes.
+        top_k: Size of the supports that are compared; at most the vocabulary's.
+        temperature: That of the sampling; None where it was cut and so has no counterpart.
+        views: What the teacher reads in place of the episodes, where it has hints.
     """
-    if looks < 1:
-        raise ValueError(f"{looks} looks: there must be one")
-    level = alpha / looks
-    compared = [_compare(arms, arm, other, seed, level) for arm, other in pairs]
-    names = {f"{i}": row.p_value for i, row in enumerate(compared) if row.p_value is not None}
-    rejected = holm(names, level)
-    return [replace(row, decided=rejected.get(f"{i}")) for i, row in enumerate(compared)]
+    tokenizers = compare_tokenizers(student.tokenizer, teacher.tokenizer)
+    facts = {"tokenizers": tokenizers, "episodes": len(trajectories)}
+    if not tokenizers.same:
+        return Comparison(**facts)
+    columns, top_k = _Columns(), min(top_k, student.vocab_size)
+    for trajectory, view in zip(trajectories, views or [None] * len(trajectories), strict=True):
+        positions = target_positions(trajectory.model_mask)
+        if positions:
+            aligned = align(trajectory, positions, [1.0] * len(positions), view)
+            pair = _Pair(student, teacher, aligned, trajectory, view)
+            pair.note(columns, top_k, temperature)
+    if not columns.divergence:
+        return Comparison(**facts)
+    return Comparison(**facts, tokens=_signs(columns, top_k))
 
 
-def paired_differences(arm: Outcomes, other: Outcomes) -> Outcomes:
-    """Return one arm's values minus another's.
+class _Pair:
+    """Both models on one episode."""
 
-    Raises:
-        ValueError: If they do not have the same seeds and tasks.
-    """
-    same = sorted(arm) == sorted(other)
-    if not same or any(arm[one].keys() != other[one].keys() for one in arm):
-        raise ValueError("paired arms need the same tasks under the same seeds")
-    return {one: {task: arm[one][task] - other[one][task] for task in arm[one]} for one in arm}
+    def __init__(
+        self,
+        student: Backend,
+        teacher: Backend,
+        aligned: AlignmentMap,
+        trajectory: Trajectory,
+        view: TeacherView | None,
+    ) -> None:
+        own, read = trajectory.token_ids, (view or trajectory).token_ids
+        places, theirs = aligned.student_prediction_positions, aligned.teacher_prediction_positions
+        self._student = [student.project, *_twice(student, own, places)]
+        self._teacher = [teacher.project, *_twice(teacher, read, theirs)]
+        self._aligned = aligned
+        self._sampled = rollout_logprobs(aligned, trajectory) if trajectory.logprobs else None
+
+    def note(self, columns: _Columns, top_k: int, temperature: float | None) -> None:
+        """Append one number per position and kind."""
+        columns.span_types += self._aligned.span_types
+        for start in range(0, len(self._aligned), PIECE):
+            part = slice(start, start + PIECE)
+            student_NV, again_NV = (_logprobs(self._student, turn, part) for turn in (1, 2))
+            teacher_NV, echo_NV = (_logprobs(self._teacher, turn, part) for turn in (1, 2))
+            _note_pair(columns, student_NV, teacher_NV, top_k)
+            columns.student_noise += _kl(student_NV, again_NV)
+            columns.teacher_noise += _kl(teacher_NV, echo_NV)
+            if self._sampled is not None and temperature:
+                self._note_gap(columns, student_NV, part, temperature)
+
+    def _note_gap(
+        self, columns: _Columns, student_NV: Tensor, part: slice, temperature: float
+    ) -> None:
+        assert self._sampled is not None, "asked before"
+        ids_N = torch.tensor(self._aligned.target_token_ids[part], device=student_NV.device)
+        scored_N = sampled_log_probs(at_temperature(student_NV, temperature), ids_N)
+        sampled_N = torch.tensor(self._sampled[part], dtype=torch.float64)
+        columns.sampler_gap += (scored_N.double().cpu() - sampled_N).abs().tolist()
 
 
-def pooled_and_mean_rate(
-    outcomes: Mapping[int, Mapping[str, float | None]],
-) -> tuple[float | None, float | None]:
-    """Return a rate over all cells, and the mean of the seeds' rates.
-
-    They differ where seeds have different denominators, as recovery rates do: a seed with few
-    errors counts as much as one with many in the mean. None cells are outside the denominator.
-    """
-    by_seed = [
-        [value for value in tasks.values() if value is not None] for tasks in outcomes.values()
-    ]
-    cells = [value for seed in by_seed for value in seed]
-    rates = [sum(seed) / len(seed) for seed in by_seed if seed]
-    if not cells:
-        return None, None
-    return sum(cells) / len(cells), sum(rates) / len(rates)
+def _twice(backend: Backend, tokens: Sequence[int], positions: Sequence[int]) -> list[Tensor]:
+    """Return hidden states at the positions, alone and then in other company."""
+    needed, pad = needed_tokens(tokens, positions), backend.tokenizer.pad_id
+    wide = min(len(needed) + COMPANY, backend.max_positions)
+    found = []
+    for rows, width in (([needed], len(needed)), ([needed[:1], needed], wide)):
+        selected = [*[[]] * (len(rows) - 1), positions]
+        batch = pad_batch(rows, selected, pad, backend.device, width=width)
+        found.append(batch.gather(backend.hidden_states(batch.token_ids_BT, batch.lengths_B)))
+    return found
 
 
-def _compare(
-    arms: Mapping[str, Outcomes], arm: str, other: str, seed: int, level: float
-) -> Comparison:
-    differences = paired_differences(arms[arm], arms[other])
-    effect = hierarchical_bootstrap(differences, seed=seed, confidence=1.0 - level)
-    cells = [value for tasks in differences.values() for value in tasks.values()]
-    enough = len(differences) > 1 and len(cells) > len(differences)
-    return Comparison(
-        arm=arm,
-        against=other,
-        effect=effect,
-        p_value=_p_value(differences) if enough else None,
-        decided=None,
-        wins=sum(value > 0 for value in cells),
-        losses=sum(value < 0 for value in cells),
-        ties=sum(value == 0 for value in cells),
-        advice=advise(components(outcome_matrix(differences)), level) if enough else None,
+def _logprobs(side: Sequence, turn: int, part: slice) -> Tensor:
+    project, hidden_NH = side[0], side[turn]
+    return project(hidden_NH[part]).float().log_softmax(-1)
+
+
+def _kl(one_NV: Tensor, other_NV: Tensor) -> list[float]:
+    """Return KL(one‖other) per position, nats, in float64: noise is small."""
+    one_NV, other_NV = one_NV.double().log_softmax(-1), other_NV.double().log_softmax(-1)
+    return (one_NV.exp() * (one_NV - other_NV)).sum(-1).clamp(min=0).tolist()
+
+
+def _note_pair(columns: _Columns, student_NV: Tensor, teacher_NV: Tensor, top_k: int) -> None:
+    own_NK, theirs_NK = student_NV.topk(top_k).indices, teacher_NV.topk(top_k).indices
+    both_N = (own_NK[:, :, None] == theirs_NK[:, None, :]).any(-1).double().mean(-1)
+    columns.overlap += both_N.tolist()
+    columns.student_mass += student_NV.gather(-1, theirs_NK).exp().sum(-1).tolist()
+    columns.teacher_mass += teacher_NV.gather(-1, own_NK).exp().sum(-1).tolist()
+    columns.disagreeing += (own_NK[:, 0] != theirs_NK[:, 0]).double().tolist()
+    columns.divergence += _kl(student_NV, teacher_NV)
+
+
+def _signs(columns: _Columns, top_k: int) -> TokenSigns:
+    own, theirs = (_noise(each) for each in (columns.student_noise, columns.teacher_noise))
+    floor = max(own.largest, theirs.largest)
+    above = [float(value > floor) for value in columns.divergence]
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(columns.span_types):
+        places[name].append(place)
+    return TokenSigns(
+        tokens=len(above),
+        top_k=top_k,
+        overlap=_mean(columns.overlap),
+        student_mass=_mean(columns.student_mass),
+        teacher_mass=_mean(columns.teacher_mass),
+        disagreeing=_mean(columns.disagreeing),
+        above_noise=_mean(above),
+        divergence=_mean(columns.divergence),
+        spans={
+            name: SpanSigns(
+                tokens=len(found),
+                disagreeing=_mean([columns.disagreeing[place] for place in found]),
+                divergence=_mean([columns.divergence[place] for place in found]),
+            )
+            for name, found in sorted(places.items())
+        },
+        student_noise=own,
+        teacher_noise=theirs,
+        sampler_gap=_mean(columns.sampler_gap) if columns.sampler_gap else None,
     )
 
 
-def _p_value(differences: Outcomes) -> float:
-    """Return the two-sided p value of no difference, by Student's t."""
-    values_ST = outcome_matrix(differences)
-    if len(values_ST) >= MIN_SEEDS_FOR_POPULATION:
-        found = components(values_ST)
-        mean, error, degrees = found.mean, found.standard_error, found.degrees
-    else:
-        means_T = values_ST.mean(axis=0)
-        mean, degrees = float(means_T.mean()), len(means_T) - 1.0
-        error = float(means_T.std(ddof=1)) / math.sqrt(len(means_T))
-    if error > 0.0 and degrees > 0.0:
-        return t_two_sided_p(mean / error, degrees)
-    # Nothing varies, so there is no standard error: a sign test whose units are the tasks.
-    return 1.0 if mean == 0.0 else min(1.0, 2.0 * 0.5 ** values_ST.shape[1])
+def _noise(values: Sequence[float]) -> Noise:
+    return Noise(mean=_mean(values), largest=max(values))
 
 
-def advise(found: Components, level: float = 0.05) -> Advice:
-    """Return how many seeds or tasks would put 0 outside the interval of the present estimate.
-
-    Degrees of freedom are those of the smaller factor that is increased, so the advice errs on
-    the side of more.
-    """
-
-    def half_width(seeds: int, tasks: int) -> float:
-        error = found.standard_error_of(seeds, tasks)
-        return error * t_quantile(1.0 - level, min(seeds, tasks) - 1)
-
-    def decides(width: float) -> bool:
-        return width < abs(found.mean)
-
-    return Advice(
-        half_width(found.seeds, found.tasks),
-        _fewest(found.seeds, lambda seeds: decides(half_width(seeds, found.tasks))),
-        _fewest(found.tasks, lambda tasks: decides(half_width(found.seeds, tasks))),
-    )
-
-
-def _fewest(start: int, suffices: Callable[[int], bool]) -> int | None:
-    """Return the smallest practical number from ``start`` on that suffices, as all larger ones."""
-    sizes = range(start, MOST_UNITS + 1)
-    at = bisect_left(sizes, True, key=suffices)
-    return sizes[at] if at < len(sizes) else None
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -4,8 +4,14 @@ from typing import Any
 
 from core.environments.base import Split
 from core.recipe.recipe import Recipe
-from core.recipe.steps import evaluation_spec
-from core.recipe.teacher_specs import EvidenceSpec, QualificationSpec
+from core.recipe.sources import environment_spec
+from core.recipe.steps import evaluation_spec, limits_spec
+from core.recipe.teacher_specs import (
+    ComparisonSpec,
+    ContinuationSpec,
+    EvidenceSpec,
+    QualificationSpec,
+)
 
 
 def qualification_split(recipe: Recipe) -> Split:
@@ -35,3 +41,25 @@ def evidence_spec(recipe: Recipe, evidence: dict[str, Any]) -> EvidenceSpec:
     adapter = recipe.models.teacher.adapter
     assert adapter is not None, "evidence is read from an adapter's manifest"
     return EvidenceSpec(adapter=adapter.path, evidence=evidence)
+
+
+def comparison_spec(recipe: Recipe) -> ComparisonSpec:
+    """Return what a comparison of both models depends on, besides them and the episodes."""
+    rollout, hinted = recipe.rollout, recipe.models.teacher.mode == "privileged_context"
+    whole = rollout.temperature > 0 and rollout.top_p == 1.0 and rollout.top_k == 0
+    return ComparisonSpec(
+        environment=environment_spec(recipe) if hinted else None,
+        top_k=recipe.loss.top_k,
+        temperature=rollout.temperature if whole else None,
+        template=rollout.own_template if hinted else None,
+    )
+
+
+def continuation_spec(recipe: Recipe) -> ContinuationSpec:
+    """Return what the teacher's continuations depend on, besides it, the episodes and the tasks."""
+    return ContinuationSpec(
+        environment=environment_spec(recipe),
+        limits=limits_spec(recipe),
+        hinted=recipe.models.teacher.mode == "privileged_context" or None,
+        template=recipe.rollout.own_template,
+    )

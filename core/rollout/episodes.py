@@ -16,6 +16,7 @@ from core.rollout.episode import Episode
 from core.rollout.limits import EpisodeLimits, SamplingSpec
 from core.rollout.noise import stream_key
 from core.rollout.shape import EngineShape
+from core.rollout.turns import GeneratedTurn
 from core.trajectory.trajectory import Trajectory
 
 Progress = Callable[[int, int], None]
@@ -37,6 +38,7 @@ def run_episodes(
     progress: Progress | None = None,
     template: OwnTemplate | None = None,
     hinted: bool = False,
+    openings: Sequence[Sequence[GeneratedTurn]] | None = None,
 ) -> list[Trajectory]:
     """Let the model solve each task once.
 
@@ -57,6 +59,8 @@ def run_episodes(
         progress: Told of every finished episode.
         template: Use of the tokenizer's own template; None is ChatML.
         hinted: Show the model each task's hint: a teacher with privileged context that acts itself.
+        openings: Turns of another policy that each episode begins with; None is no turn. The world
+            sees them again; they count as turns and tokens of the episode.
 
     Returns:
         One trajectory per task, in the order of ``tasks``; where a template rewrote the history of
@@ -99,7 +103,7 @@ def run_episodes(
         if progress is not None:
             progress(len(finished), len(tasks))
 
-    run.play(tasks, trajectory_ids, keep)
+    run.play(tasks, trajectory_ids, openings or [()] * len(tasks), keep)
     return [branch for index in range(len(tasks)) for branch in finished[index]]
 
 
@@ -169,11 +173,12 @@ class _Run:
         self,
         tasks: Sequence[Task],
         trajectory_ids: Sequence[str],
+        openings: Sequence[Sequence[GeneratedTurn]],
         keep: Callable[[int, Episode], None],
     ) -> None:
         """Play every task, handing each finished episode to ``keep`` with its index."""
         self._free = list(range(self._slots))
-        pairs = enumerate(zip(tasks, trajectory_ids, strict=True))
+        pairs = enumerate(zip(tasks, trajectory_ids, openings, strict=True))
         try:
             more = True
             while more or self._live:
@@ -191,7 +196,9 @@ class _Run:
                 seat.episode.close()
 
     def _fill(
-        self, pairs: Iterator[tuple[int, tuple[Task, str]]], keep: Callable[[int, Episode], None]
+        self,
+        pairs: Iterator[tuple[int, tuple[Task, str, Sequence[GeneratedTurn]]]],
+        keep: Callable[[int, Episode], None],
     ) -> bool:
         """Start episodes in the free slots; returns whether there may be more of them."""
         # The lowest free slot first: rows in use stay together, so steps stay small.
@@ -199,10 +206,11 @@ class _Run:
             following = next(pairs, None)
             if following is None:
                 return False
-            index, (task, trajectory_id) = following
+            index, (task, trajectory_id, opening) = following
             episode = self._new_episode(task)
-            if self._admit(self._free[0], episode, trajectory_id):
-                self._live[heappop(self._free)] = _Seat(index, trajectory_id, episode)
+            if self._admit(self._free[0], episode, trajectory_id, opening):
+                branches = episode.transcript.num_branches
+                self._live[heappop(self._free)] = _Seat(index, trajectory_id, episode, branches)
             else:
                 episode.close()
                 keep(index, episode)
@@ -227,10 +235,16 @@ class _Run:
             hinted=self._hinted,
         )
 
-    def _admit(self, slot: int, episode: Episode, trajectory_id: str) -> bool:
-        """Start an episode in a slot, unless it ends with its prompt."""
+    def _admit(
+        self, slot: int, episode: Episode, trajectory_id: str, opening: Sequence[GeneratedTurn]
+    ) -> bool:
+        """Start an episode in a slot, unless it ends with its prompt or its opening."""
         try:
             token_ids = episode.begin()
+            for turn in opening:
+                if episode.reason is None:
+                    episode.take(turn)
+                    token_ids = list(episode.transcript.token_ids)
         except BaseException:
             episode.close()  # it is in no seat yet
             raise

@@ -1,117 +1,99 @@
-import numpy as np
+"""Teacher and student at the tokens that the student wrote."""
+
+import math
+
 import pytest
+import torch
 
-from core.evaluation.comparison import (
-    NO_CLAIM,
-    compare_arms,
-    paired_differences,
-    pooled_and_mean_rate,
-)
+from core.environments.base import make_splits
+from core.environments.registry import make_environment
+from core.evaluation.comparison import compare
+from core.rollout.episodes import run_episodes
+from core.rollout.limits import EpisodeLimits, SamplingSpec
+from core.trajectory.masks import target_positions
 
-
-def _arm(rate: float, seeds: int, tasks: int = 96, stream: int = 0) -> dict[int, dict[str, float]]:
-    rng = np.random.default_rng([stream, int(rate * 1000)])
-    return {s: {f"t{t}": float(rng.random() < rate) for t in range(tasks)} for s in range(seeds)}
+LIMITS = EpisodeLimits(1, 12, 96)
 
 
-def test_a_published_comparison_is_found_again():
-    # 325 ties, 53 losses, 6 wins over three seeds and 128 tasks; means of the seeds as published:
-    # −0.1015625, −0.09375, −0.171875, and −0.1224 overall. By task the published reanalysis is
-    # [−0.161, −0.086].
-    counts = {1234: (5, 18), 20260727: (0, 12), 20260801: (1, 23)}
-    fresh, frozen = {}, {}
-    for number, (seed, (wins, losses)) in enumerate(counts.items()):
-        order = np.random.default_rng(number).permutation(128)
-        signs = dict.fromkeys(order[:wins], 1) | dict.fromkeys(order[wins : wins + losses], -1)
-        fresh[seed] = {f"t{t}": float(signs.get(t, 0) == 1) for t in range(128)}
-        frozen[seed] = {f"t{t}": float(signs.get(t, 0) == -1) for t in range(128)}
-    (row,) = compare_arms({"fresh": fresh, "frozen": frozen}, [("fresh", "frozen")], seed=1)
-    assert row.effect.estimate == pytest.approx(-0.12239583333333333, abs=1e-15)
-    assert (row.wins, row.losses, row.ties) == (6, 53, 325)
-    assert row.effect.lower == pytest.approx(-0.161, abs=0.01)
-    assert row.effect.upper == pytest.approx(-0.086, abs=0.01)
-    assert row.verdict == "worse, for these seeds"
+def world():
+    return make_environment("calculator", prompt_style="compact")
 
 
-def test_one_seed_claims_nothing():
-    arms = {"a": _arm(0.9, 1), "b": _arm(0.1, 1)}
-    (row,) = compare_arms(arms, [("a", "b")], seed=1)
-    assert (row.p_value, row.decided, row.advice) == (None, None, None)
-    assert row.verdict == NO_CLAIM == "one seed: no significance is claimed"
+@pytest.fixture(scope="module")
+def episodes(small_toy):
+    tasks = make_splits(world(), {"eval": 3}, 7, "easy")["eval"]
+    return run_episodes(
+        small_toy(1), world, tasks, LIMITS, SamplingSpec(), seed=3, slots=4, policy_version=5,
+        model_digest="d", trajectory_ids=[task.task_id for task in tasks],
+    )  # fmt: skip
 
 
-def test_holm_decides_over_all_pairs_together():
-    arms = {"base": _arm(0.4, 5), "good": _arm(0.7, 5), "same": _arm(0.41, 5)}
-    rows = compare_arms(arms, [("good", "base"), ("same", "base")], seed=1)
-    assert [row.verdict for row in rows] == ["better", "undecided"]
+def brute_force(student, teacher, episodes):
+    """KL(student‖teacher) at every sampled token, in float64, one episode at a time."""
+    values = []
+    for one in episodes:
+        places = [target - 1 for target in target_positions(one.model_mask)]
+        ids_1T = torch.tensor([one.token_ids[: places[-1] + 1]])
+        lengths_1 = torch.tensor([ids_1T.shape[1]])
+        own_NV, theirs_NV = (
+            model.project(model.hidden_states(ids_1T, lengths_1)[0, places]).double()
+            .log_softmax(-1) for model in (student, teacher)
+        )  # fmt: skip
+        values += (own_NV.exp() * (own_NV - theirs_NV)).sum(-1).tolist()
+    return values
 
 
-def test_arms_that_share_everything_differ_by_nothing():
-    arm = _arm(0.5, 5)
-    (row,) = compare_arms({"a": arm, "b": arm}, [("a", "b")], seed=1)
-    assert (row.effect.estimate, row.effect.lower, row.effect.upper) == (0.0, 0.0, 0.0)
-    assert (row.p_value, row.verdict) == (1.0, "undecided")
-    assert row.advice is not None
-    assert row.advice.seeds_needed is None
+def test_a_student_that_is_its_own_teacher_shows_nothing_above_its_noise(small_toy, episodes):
+    """C75: one model through one engine; what is left is the noise of scoring, and it is named."""
+    student = small_toy(1)
+    found = compare(student, student, episodes, top_k=8, temperature=1.0).tokens
+    assert found is not None
+    assert found.divergence == found.disagreeing == found.above_noise == 0.0
+    assert found.overlap == 1.0
+    assert found.student_noise == found.teacher_noise
+    assert found.student_noise.largest < 1e-9
+    assert found.sampler_gap is not None
+    assert found.sampler_gap < 1e-5
 
 
-def test_a_difference_without_variance_is_a_sign_test_over_tasks():
-    ones = {seed: {f"t{t}": 1.0 for t in range(8)} for seed in range(5)}
-    noughts = {seed: {f"t{t}": 0.0 for t in range(8)} for seed in range(5)}
-    (row,) = compare_arms({"a": ones, "b": noughts}, [("a", "b")], seed=1)
-    assert row.p_value == pytest.approx(2 * 0.5**8)
-    assert row.verdict == "better"
+def test_divergence_is_that_of_the_whole_distributions(small_toy, episodes):
+    student, teacher = small_toy(1), small_toy(2)
+    found = compare(student, teacher, episodes, top_k=8, temperature=1.0).tokens
+    assert found is not None
+    expected = brute_force(student, teacher, episodes)
+    assert found.tokens == len(expected) == sum(sum(one.model_mask) for one in episodes)
+    assert math.isclose(found.divergence, sum(expected) / len(expected), rel_tol=1e-4)
+    assert found.above_noise == 1.0
+    assert sum(span.tokens for span in found.spans.values()) == found.tokens
+    weighted = sum(span.tokens * span.divergence for span in found.spans.values())
+    assert math.isclose(weighted / found.tokens, found.divergence)
+    assert 0.0 <= found.overlap < 1.0
 
 
-def test_null_comparisons_are_decided_no_more_often_than_alpha():
-    """200 experiments of five seeds in which both arms are one: at most 5 % plus two errors."""
-    rng = np.random.default_rng(8)
-
-    def null() -> bool:
-        shared = rng.normal(0, 0.3, (1, 32))
-        cells = [shared + rng.normal(0, 0.1, (5, 1)) + rng.normal(0, 1, (5, 32)) for _ in "ab"]
-        arms = {
-            name: {s: {str(t): v for t, v in enumerate(row)} for s, row in enumerate(values)}
-            for name, values in zip("ab", cells, strict=True)
-        }
-        return bool(compare_arms(arms, [("a", "b")], seed=1)[0].decided)
-
-    assert np.mean([null() for _ in range(200)]) <= 0.05 + 2 * 0.016
+def test_a_support_of_all_tokens_overlaps_and_holds_everything(small_toy, episodes):
+    found = compare(
+        small_toy(1), small_toy(2), episodes, top_k=10**6, temperature=None
+    ).tokens  # fmt: skip
+    assert found is not None
+    assert found.top_k == small_toy(1).vocab_size
+    assert found.overlap == 1.0
+    assert found.student_mass == pytest.approx(1.0, abs=1e-5)
+    assert found.sampler_gap is None
 
 
-def test_more_looks_ask_for_more_evidence():
-    arms = {"a": _arm(0.5, 5, stream=3), "b": _arm(0.42, 5, stream=3)}
-    once, often = (compare_arms(arms, [("a", "b")], seed=1, looks=n)[0] for n in (1, 8))
-    assert once.p_value == often.p_value
-    assert often.effect.upper - often.effect.lower > once.effect.upper - once.effect.lower
-    assert once.decided
-    assert not often.decided
+def test_a_teacher_whose_replicas_disagree_shows_it_as_noise(small_toy, episodes, monkeypatch):
+    """C76: scored twice, such a teacher differs from itself by more than from the student."""
+    teacher, calls = small_toy(2), []
+    plain = teacher.project
 
+    def jitter(hidden_NH):
+        calls.append(1)
+        logits_NV = plain(hidden_NH)
+        noise_NV = torch.randn(logits_NV.shape, generator=torch.Generator().manual_seed(len(calls)))
+        return logits_NV + noise_NV
 
-def test_advice_names_what_would_decide():
-    arms = {"a": _arm(0.45, 5, 24, stream=1), "b": _arm(0.35, 5, 24, stream=2)}
-    (row,) = compare_arms(arms, [("a", "b")], seed=1)
-    assert row.advice is not None
-    assert row.advice.detectable > abs(row.effect.estimate)
-    needed = row.advice.tasks_needed
-    assert needed is not None
-    assert needed > 24
-
-
-def test_pooled_rates_and_means_of_seeds_differ_where_denominators_do():
-    # Seed 1: one of one; seed 2: none of three. Pooled 1/4, mean of seeds 1/2.
-    outcomes = {1: {"a": 1.0, "b": None}, 2: {"a": 0.0, "b": 0.0, "c": 0.0}}
-    assert pooled_and_mean_rate(outcomes) == (0.25, 0.5)
-    assert pooled_and_mean_rate({1: {"a": None}}) == (None, None)
-
-
-def test_arms_over_other_tasks_are_refused():
-    with pytest.raises(ValueError, match="same tasks under the same seeds"):
-        paired_differences({1: {"a": 1.0}}, {1: {"b": 1.0}})
-    with pytest.raises(ValueError, match="same tasks under the same seeds"):
-        paired_differences({1: {"a": 1.0}}, {2: {"a": 1.0}})
-
-
-def test_no_look_at_all_is_refused():
-    with pytest.raises(ValueError, match="looks"):
-        compare_arms({}, [], seed=1, looks=0)
+    monkeypatch.setattr(teacher, "project", jitter)
+    found = compare(small_toy(1), teacher, episodes, top_k=8, temperature=1.0).tokens
+    assert found is not None
+    assert found.teacher_noise.mean > 0.1
+    assert found.student_noise.mean < 1e-9

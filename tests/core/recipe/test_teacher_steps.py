@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from core.recipe import steps, teacher_steps
 from core.recipe.teacher_specs import EvidenceSpec
 
@@ -52,3 +54,22 @@ def test_evidence_is_known_by_its_adapter_and_its_rates(accepted):
     spec = teacher_steps.evidence_spec(recipe, {"rates": {}})
     assert spec.adapter == "sha256:a"
     assert EvidenceSpec.model_validate(json.loads(spec.model_dump_json())) == spec
+
+
+@pytest.mark.parametrize(
+    ("words", "temperature"),
+    [((), 1.0), (("rollout.temperature=0.5",), 0.5), (("rollout.temperature=0",), None),
+     (("rollout.top_p=0.9",), None), (("rollout.top_k=5",), None)],
+)  # fmt: skip
+def test_a_sampler_is_compared_where_it_drew_from_the_whole_distribution(
+    accepted, words, temperature
+):
+    spec = teacher_steps.comparison_spec(accepted(*words).recipe)
+    assert (spec.temperature, spec.environment) == (temperature, None)
+
+
+def test_hints_enter_comparison_and_continuations_where_the_teacher_reads_them(accepted):
+    hinted = accepted("models.teacher.mode=privileged_context").recipe
+    assert teacher_steps.comparison_spec(hinted).environment is not None
+    assert teacher_steps.continuation_spec(hinted).hinted
+    assert teacher_steps.continuation_spec(accepted().recipe).hinted is None

@@ -1,0 +1,46 @@
+"""A comparison: what teacher and student say of the states that the student visited."""
+
+from typing import Any
+
+from core.artifacts.codec import write_json
+from core.artifacts.record import ArtifactRef
+from core.recipe.teacher_specs import ComparisonSpec
+from tasks.caching import StepContext, step
+from tasks.labels import batched_class
+
+
+@step(kind="comparison", version="1", gpu=True)
+def compare_teacher(
+    context: StepContext,
+    spec: ComparisonSpec,
+    student: ArtifactRef,
+    teacher: ArtifactRef,
+    rollouts: ArtifactRef,
+    tasks: ArtifactRef | None = None,
+) -> dict[str, Any]:
+    """Write ``comparison.json``; tasks are read for a teacher's hints."""
+    from core.environments.plugins import open_environment
+    from core.environments.task_file import iterate_tasks
+    from core.evaluation.comparison import compare
+    from core.teacher.views import privileged_views
+    from core.training.opening import open_weights
+    from core.trajectory.io import read_trajectories
+
+    trajectories = list(read_trajectories(context.path(rollouts) / "trajectories.jsonl"))
+    own = open_weights("student", context.path(student), context.placement).backend
+    other = open_weights("teacher", context.path(teacher), context.placement).backend
+    context.record_numeric_class(batched_class(context.runtime))
+    views = None
+    if spec.environment is not None and tasks is not None:
+        environment = open_environment(spec.environment, context.runtime.plugins.environment)
+        wanted = {one.task_id for one in trajectories}
+        every = iterate_tasks(context.path(tasks) / "tasks.jsonl")
+        known = [task for task in every if task.task_id in wanted]
+        codec = other.tokenizer
+        views = privileged_views(trajectories, known, environment, codec, spec.template)
+    found = compare(
+        own, other, trajectories, top_k=spec.top_k, temperature=spec.temperature, views=views
+    )
+    write_json(context.out / "comparison.json", found.model_dump(mode="json"))
+    signs = found.tokens
+    return {} if signs is None else {"overlap": signs.overlap, "divergence": signs.divergence}
