@@ -17,8 +17,9 @@ from core.recipe.recipe import Recipe
 from core.recipe.sources import split_size
 from core.trajectory.io import read_trajectories
 from core.trajectory.trajectory import Trajectory
-from flows.graph import Call, Ref, RunRefs, prepare_teacher_and_tasks
+from flows.graph import prepare_teacher_and_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
+from flows.run_refs import Call, Ref, RunRefs
 from flows.sources import locate, open_plugins
 from tasks.caching import open_store
 from tasks.cold_start import cold_start

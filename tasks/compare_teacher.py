@@ -23,12 +23,13 @@ def compare_teacher(
     from core.environments.task_file import iterate_tasks
     from core.evaluation.comparison import compare
     from core.teacher.views import privileged_views
-    from core.training.opening import open_weights
+    from core.training.opening import open_pair
     from core.trajectory.io import read_trajectories
 
     trajectories = list(read_trajectories(context.path(rollouts) / "trajectories.jsonl"))
-    own = open_weights("student", context.path(student), context.placement).backend
-    other = open_weights("teacher", context.path(teacher), context.placement).backend
+    places = context.path(student), context.path(teacher)
+    resident, other = open_pair(*places, context.placement, together=True)
+    assert other is not None, "a plug-in has no head, and is refused before"
     context.record_numeric_class(batched_class(context.runtime))
     views = None
     if spec.environment is not None and tasks is not None:
@@ -39,7 +40,12 @@ def compare_teacher(
         codec = other.tokenizer
         views = privileged_views(trajectories, known, environment, codec, spec.template)
     found = compare(
-        own, other, trajectories, top_k=spec.top_k, temperature=spec.temperature, views=views
+        resident.backend,
+        other,
+        trajectories,
+        top_k=spec.top_k,
+        temperature=spec.temperature,
+        views=views,
     )
     write_json(context.out / "comparison.json", found.model_dump(mode="json"))
     signs = found.tokens
