@@ -41,12 +41,21 @@ def _print_json(document: object) -> None:
 
 
 @app.command()
-def run(recipe: RecipePath, overrides: Overrides = None, as_json: AsJson = False) -> None:
+def run(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Ask the Hub for nothing: runtime.offline=true."),
+    ] = False,
+) -> None:
     """Run a recipe in this process; what was computed before is not computed again."""
     from flows.run_recipe import run_recipe
 
     try:
-        summary = run_recipe(recipe, overrides or [], quiet=as_json)
+        words = [*(overrides or []), *(["runtime.offline=true"] if offline else [])]
+        summary = run_recipe(recipe, words, quiet=as_json)
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted", "The same command goes on from here.") from None
     if as_json:

@@ -9,7 +9,14 @@ from core.errors import ModelSourceError
 from core.evaluation.qualification import check_evidence
 from core.models.adapter_directory import AdapterDirectory
 from core.models.building import DIGEST_PREFIX
-from core.models.identity import TEMPLATE_FILES, ResolvedModel, resolve, resolve_adapter
+from core.models.hub import stay_offline
+from core.models.identity import (
+    TEMPLATE_FILES,
+    ResolvedModel,
+    resolve,
+    resolve_adapter,
+    resolve_tokenizer,
+)
 from core.prompts.places import DIGEST_PREFIX as FILE_PREFIX
 from core.prompts.places import locate_file
 from core.recipe.recipe import Recipe
@@ -93,6 +100,8 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
     """
     if recipe.models.backend == "toy":
         return recipe, runtime
+    if runtime.offline:
+        stay_offline()
     places = dict(runtime.model_paths)
     framed = recipe.rollout.own_template is not None
     student = _located(recipe.models.student, runtime, places, framed=framed)
@@ -111,14 +120,20 @@ def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: boo
     if model.model_id.startswith(DIGEST_PREFIX):
         return model
     stamps = runtime.store.parent / "model-stamps"
-    found = resolve(model.model_id, revision=model.revision, offline=runtime.offline, stamps=stamps)
+    found = resolve(
+        model.model_id,
+        revision=model.revision,
+        offline=runtime.offline,
+        stamps=stamps,
+        trust_remote_code=model.trust_remote_code,
+    )
     digest = _with_template(found) if framed else found.digest
     places[digest] = found.path
     changes = {"model_id": f"{DIGEST_PREFIX}{digest}", "revision": None}
     if model.tokenizer_id is not None:
-        tokenizer = resolve(
+        tokenizer = resolve_tokenizer(
             model.tokenizer_id,
-            revision=model.tokenizer_revision,
+            revision=model.tokenizer_revision or model.revision,
             offline=runtime.offline,
             stamps=stamps,
         )
@@ -150,7 +165,13 @@ def _adapted(role: str, asked: M, located: M, runtime: Runtime, places: dict[str
     found = resolve_adapter(adapter.path, revision=adapter.revision, offline=runtime.offline)
     # The base is its files alone: a chat template beside them changes no weight.
     stamps = runtime.store.parent / "model-stamps"
-    base = resolve(asked.model_id, revision=asked.revision, offline=runtime.offline, stamps=stamps)
+    base = resolve(
+        asked.model_id,
+        revision=asked.revision,
+        offline=runtime.offline,
+        stamps=stamps,
+        trust_remote_code=asked.trust_remote_code,
+    )
     _check_base(f"models.{role}.adapter", adapter, found, base.digest)
     if isinstance(adapter, TeacherAdapter):
         check_evidence(adapter, found)

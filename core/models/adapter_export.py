@@ -83,7 +83,9 @@ def export_adapter(
         backend.load_trainable(tensors)
         write_peft(staging, tensors, spec.lora, base_name)
         manifest = AdapterManifest(
-            base_digest=model_digest(placement.directory(spec.model.model_id)),
+            base_digest=model_digest(
+                placement.directory(spec.model.model_id), trust_remote_code=_trusts(spec)
+            ),
             tokenizer_digest=backend.tokenizer.digest,
             origin=dict(origin),
             files={name: hash_file(staging / name) for name in CONTENT},
@@ -97,6 +99,10 @@ def export_adapter(
         shutil.rmtree(staging, ignore_errors=True)
     size = sum(tensor.numel() for tensor in tensors.values())
     return Export(out, len(tensors), size, difference)
+
+
+def _trusts(spec: StudentSpec) -> bool:
+    return bool(spec.model.tokenizer.trust_remote_code)
 
 
 def _staging(out: Path) -> Path:
@@ -169,6 +175,7 @@ def _peft_logits(
             attn_implementation=spec.model.attn_implementation,
             local_files_only=True,
             use_safetensors=True,
+            trust_remote_code=_trusts(spec),
             **quantised,
         )
         if kind is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from core.errors import BackendError, ModelSourceError, TokenizerMismatchError
 from core.models.adapter_directory import AdapterDirectory, open_adapter
 from core.models.device_memory import GIB
+from core.models.hub import stay_offline
 from core.models.swap import MemoryRules
 from core.models.toy_tokenizer import ToyTokenizer
 from core.recipe.runtime import Runtime
@@ -63,11 +64,13 @@ def place(runtime: Runtime) -> Placement:
     """Return where a runtime wants models; ``auto`` takes CUDA where there is one.
 
     The CPU kernels used here are deterministic. On CUDA torch is told, for the whole process, to
-    take deterministic kernels and to warn where it has none.
+    take deterministic kernels and to warn where it has none. ``offline`` too holds for the process.
 
     Raises:
         BackendError: CUDA is asked for and absent.
     """
+    if runtime.offline:
+        stay_offline()
     device = runtime.device
     if device != "cpu":
         import torch
@@ -111,7 +114,9 @@ def build_tokenizer(spec: TokenizerSpec, placement: Placement) -> TokenCodec:
     from core.models.tokenizer import load_tokenizer
 
     assert spec.tokenizer_id is not None, "a Hugging Face tokenizer has an id"
-    return load_tokenizer(placement.directory(spec.tokenizer_id))
+    return load_tokenizer(
+        placement.directory(spec.tokenizer_id), trust_remote_code=bool(spec.trust_remote_code)
+    )
 
 
 def build_model(
@@ -149,6 +154,7 @@ def build_model(
         lora=_adapter_settings(adapter, lora),
         seed=seed,
         adapter=adapter.path if adapter is not None else None,
+        trust_remote_code=bool(spec.tokenizer.trust_remote_code),
         gradient_checkpointing=placement.gradient_checkpointing and lora is not None,
     )
     if adapter is not None:

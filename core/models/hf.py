@@ -6,7 +6,6 @@ that follows from positions alone. Models stay in eval mode, in training too; wh
 is said by ``dropout`` alone.
 """
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -32,6 +31,7 @@ from core.models.quantization import (
 )
 from core.models.row_cache import RowCache, cache_argument
 from core.models.step_masks import sliding_window, step_mask
+from core.models.tensor_files import parameter_digest
 from core.models.tokenizer import load_tokenizer
 from core.recipe.schema.adapters import Lora
 from core.seeding import derive_seed
@@ -63,6 +63,7 @@ class HFBackend:
         seed: Seed of the adapter's initial values.
         adapter: Directory of an adapter to start from, whose settings are ``lora``.
         gradient_checkpointing: Recompute layers in the backward pass; no bit changes.
+        trust_remote_code: Whether Python code that ships with model and tokenizer may run.
 
     Raises:
         ModelSourceError: The directory is not a whole model of a family that runs here.
@@ -88,10 +89,11 @@ class HFBackend:
         seed: int = 0,
         adapter: Path | None = None,
         gradient_checkpointing: bool = False,
+        trust_remote_code: bool = False,
     ) -> None:
         self.device = torch.device(device)
         self.dtype = resolve_dtype(dtype, self.device)
-        self.tokenizer = load_tokenizer(tokenizer_path or path)
+        self.tokenizer = load_tokenizer(tokenizer_path or path, trust_remote_code=trust_remote_code)
         self.quantization = quantization
         self._quantised = quantization != "none"
         model = load_decoder(
@@ -100,6 +102,7 @@ class HFBackend:
             attn_implementation=attn_implementation,
             quantization=quantization,
             device=self.device,
+            trust_remote_code=trust_remote_code,
         )
         if self._quantised:
             settle(model, prepare=prepare_kbit_training)
@@ -283,14 +286,3 @@ class HFBackend:
             self.hidden_states(probe_1T, lengths_1),
             self.project,
         )
-
-
-def parameter_digest(parameters: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 over sorted names, types, shapes and bytes of tensors."""
-    digest = hashlib.sha256()
-    for name, parameter in sorted(parameters.items()):
-        tensor = parameter.detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        # numpy has no bfloat16: hash the bytes.
-        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -3,14 +3,17 @@
 A digest enters keys, so it depends on content alone: not on the path, the clock or README files.
 """
 
+import contextlib
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.artifacts.file_stamps import file_digests
-from core.errors import MissingDependencyError, ModelSourceError
+from core.errors import ModelSourceError
 from core.models.adapter_directory import CONTENT, MANIFEST, AdapterDirectory, open_adapter
-from core.models.source import inspect_source
+from core.models.hub import preload, snapshot
+from core.models.source import TOKENIZER_FILES, inspect_source, read_config, ships_code
 
 CONTENT_FILES = (
     "config.json",
@@ -28,6 +31,12 @@ CONTENT_FILES = (
 
 TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 """Chat templates that lie beside the tokenizer; they change only episodes that they frame."""
+
+CODE_FILES = "*.py"
+"""Python code of a model; fetched and digested only where a recipe trusts it."""
+
+TOKENIZER_CONTENT = tuple(name for name in CONTENT_FILES if "safetensors" not in name)
+"""Files that decide what a tokenizer does, and which ids end a text."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +58,57 @@ def resolve(
     revision: str | None = None,
     offline: bool = False,
     stamps: Path | None = None,
+    trust_remote_code: bool = False,
 ) -> ResolvedModel:
     """Find a model and digest it.
 
     Args:
         model_id: A directory, or a Hub id ``owner/name``.
-        revision: Commit, branch or tag on the Hub; meaningless for a directory.
+        revision: Commit on the Hub, 40 hexadecimal digits; meaningless for a directory.
         offline: Look in the local Hub cache only; ``HF_HUB_OFFLINE=1`` has the same effect.
         stamps: Directory of stat stamps; None hashes anew.
+        trust_remote_code: Whether Python code of the model may run; it is then part of the digest.
 
     Raises:
         ModelSourceError: Nothing usable is there.
         MissingDependencyError: A Hub id was given and no client is installed.
     """
     patterns = [*CONTENT_FILES, *TEMPLATE_FILES, "*.safetensors"]
+    if trust_remote_code:
+        patterns.append(CODE_FILES)
     path = _found(model_id, revision, patterns, offline=offline)
-    return ResolvedModel(path.resolve(), model_digest(path, stamps))
+    with _named(model_id, revision):
+        digest = model_digest(path, stamps, trust_remote_code=trust_remote_code)
+    return ResolvedModel(path.resolve(), digest)
+
+
+def resolve_tokenizer(
+    tokenizer_id: str,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    stamps: Path | None = None,
+) -> ResolvedModel:
+    """Find a tokenizer that is not its model's and digest it; weights beside it don't matter.
+
+    Args:
+        tokenizer_id: A directory, or a Hub id ``owner/name``.
+        revision: Commit on the Hub, 40 hexadecimal digits; meaningless for a directory.
+        offline: Look in the local Hub cache only.
+        stamps: Directory of stat stamps; None hashes anew.
+
+    Raises:
+        ModelSourceError: Nothing usable is there.
+        MissingDependencyError: A Hub id was given and no client is installed.
+    """
+    patterns = [*TOKENIZER_CONTENT, *TEMPLATE_FILES]
+    path = _found(tokenizer_id, revision, patterns, offline=offline)
+    with _named(tokenizer_id, revision):
+        if not any((path / name).is_file() for name in TOKENIZER_FILES):
+            raise ModelSourceError(
+                f"{path} holds no tokenizer", "Give a directory with tokenizer.json."
+            )
+    return ResolvedModel(path.resolve(), _digest(path.resolve(), TOKENIZER_CONTENT, stamps))
 
 
 def resolve_adapter(
@@ -86,51 +130,43 @@ def resolve_adapter(
 
 def _found(name: str, revision: str | None, patterns: list[str], *, offline: bool) -> Path:
     path = Path(name).expanduser()
-    return path if path.is_dir() else _from_hub(name, revision, patterns, offline=offline)
+    return path if path.is_dir() else snapshot(name, revision, patterns, offline=offline)
 
 
-def model_digest(path: Path, stamps: Path | None = None) -> str:
+@contextlib.contextmanager
+def _named(name: str, revision: str | None) -> Iterator[None]:
+    """Let errors about a snapshot name the Hub id, and the command that fetches it whole."""
+    try:
+        yield
+    except ModelSourceError as error:
+        if revision is None or Path(name).expanduser().is_dir():
+            raise
+        raise ModelSourceError(
+            f"{name}@{revision}: {error.message}",
+            f"{error.hint} This fetches it whole: `{preload(name, revision)}`.",
+        ) from error
+
+
+def model_digest(path: Path, stamps: Path | None = None, *, trust_remote_code: bool = False) -> str:
     """Return the SHA-256 over names and contents of configuration, tokenizer and weights.
 
     Args:
         path: A model directory.
         stamps: Directory of stat stamps; None hashes every file.
+        trust_remote_code: Whether Python code of the model may run; it counts where it would.
 
     Raises:
         ModelSourceError: The directory is not a whole model.
     """
-    source = inspect_source(path)
-    names = [name for name in CONTENT_FILES if (source.path / name).is_file()]
-    files = {name: source.path / name for name in sorted([*names, *source.weight_files])}
-    digests = file_digests(files, source.path, stamps)
+    source = inspect_source(path, trust_remote_code=trust_remote_code)
+    code: list[str] = []
+    if ships_code(read_config(source.path / "config.json")):
+        code = [file.name for file in source.path.glob(CODE_FILES)]
+    return _digest(source.path, (*CONTENT_FILES, *source.weight_files, *code), stamps)
+
+
+def _digest(path: Path, wanted: Sequence[str], stamps: Path | None) -> str:
+    files = {name: path / name for name in sorted(wanted) if (path / name).is_file()}
+    digests = file_digests(files, path, stamps)
     lines = [f"{digest}  {name}\n" for name, digest in digests.items()]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _from_hub(model_id: str, revision: str | None, patterns: list[str], *, offline: bool) -> Path:
-    """Return the local snapshot of a Hub id, downloading it unless offline."""
-    if model_id.count("/") != 1 or model_id.startswith((".", "/", "~")):
-        raise ModelSourceError(
-            f"{model_id} is neither a directory nor a Hub id",
-            "Make it first (README, `opd import-gguf`), or give a Hub id like owner/name.",
-        )
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{model_id} is not a directory, and no Hub client is installed",
-            "Run `pip install 'opdflow[train]'`, or give a local model directory.",
-        ) from error
-    try:
-        snapshot = snapshot_download(
-            model_id, revision=revision, local_files_only=offline, allow_patterns=patterns
-        )
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelSourceError(
-            f"{model_id} is not a directory here and could not be had from the Hub: {reason}",
-            "Correct the path or id, or download it once with a network: "
-            f"`hf download {model_id}`.",
-        ) from error
-    return Path(snapshot)

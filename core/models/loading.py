@@ -9,10 +9,25 @@ from typing import Any
 import torch
 
 from core.errors import BackendError, MissingDependencyError, ModelSourceError
+from core.models.hub import without_network
 from core.models.quantization import loading_arguments
-from core.models.source import FAMILIES, inspect_source, refuse_kernel
+from core.models.source import (
+    FAMILIES,
+    inspect_source,
+    read_config,
+    refuse_kernel,
+    ships_code,
+)
 
 logger = logging.getLogger(__name__)
+
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+)
 
 DTYPES = {
     "float32": torch.float32,
@@ -60,24 +75,26 @@ def load_decoder(
     attn_implementation: str = "sdpa",
     quantization: str = "none",
     device: torch.device | None = None,
+    trust_remote_code: bool = False,
 ) -> Any:
     """Load a causal decoder from a local directory, in eval mode.
 
     Args:
-        path: A model directory; nothing else is read and no code of it is run.
+        path: A model directory; nothing else is read.
         dtype: Arithmetic of the weights.
         attn_implementation: ``sdpa`` or ``eager``.
         quantization: ``none``, ``nf4`` or ``int8``.
         device: Where quantised weights are made; others are loaded on the CPU.
+        trust_remote_code: Whether Python code in it may run.
 
     Returns:
-        The transformers model. Its type is one of ``source.FAMILIES``.
+        The transformers model. Its type is one of ``source.FAMILIES``, or that of its own code.
 
     Raises:
         ModelSourceError: The directory is not a whole model of a family that runs here.
         MissingDependencyError: transformers, or bitsandbytes where it is needed, is not installed.
     """
-    inspect_source(path)
+    inspect_source(path, trust_remote_code=trust_remote_code)
     refuse_kernel(path, attn_implementation)
     quantised = (
         loading_arguments(quantization, dtype, device or torch.device("cpu"))
@@ -92,7 +109,7 @@ def load_decoder(
                 attn_implementation=attn_implementation,
                 local_files_only=True,
                 use_safetensors=True,
-                trust_remote_code=False,
+                trust_remote_code=trust_remote_code,
                 output_loading_info=True,
                 **quantised,
             )
@@ -103,7 +120,10 @@ def load_decoder(
                 "Copy or download the model again; config.json must belong to these weights.",
             ) from error
     _refuse_partial(path, report)
-    refuse_foreign(path, model)
+    if ships_code(read_config(path / "config.json")):
+        _refuse_unlike(path, model)
+    else:
+        refuse_foreign(path, model)
     declared = model.generation_config
     # Sampling defaults and forced tokens of the directory belong to nobody's recipe.
     model.generation_config = transformers.GenerationConfig(
@@ -127,6 +147,16 @@ def refuse_foreign(path: Path, model: Any) -> None:
         )
 
 
+def _refuse_unlike(path: Path, model: Any) -> None:
+    """Refuse a model of its own code that does not tell the sizes that engine steps need."""
+    missing = [name for name in SIZES if not isinstance(getattr(model.config, name, None), int)]
+    if missing or not hasattr(model, "get_decoder"):
+        raise ModelSourceError(
+            f"{path}: its own code gives no {(missing or ['get_decoder'])[0]}",
+            "Use a model whose configuration has the names of Llama's.",
+        )
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or its type if it has none."""
     return next(iter(str(error).splitlines()), type(error).__name__)
@@ -134,7 +164,9 @@ def first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[Any]:
-    """Give transformers without its progress bars and warnings, and restore them afterwards.
+    """Give transformers without its progress bars, warnings and questions to the Hub.
+
+    All that it is used for lies on the disk already; bars and warnings come back afterwards.
 
     Raises:
         MissingDependencyError: transformers is not installed.
@@ -151,7 +183,8 @@ def quiet_transformers() -> Iterator[Any]:
     messages.set_verbosity_error()
     messages.disable_progress_bar()
     try:
-        yield transformers
+        with without_network():
+            yield transformers
     finally:
         messages.set_verbosity(verbosity)
         if bars:

@@ -48,7 +48,7 @@ class ModelSource:
 
     Attributes:
         path: The directory, absolute.
-        model_type: A key of ``FAMILIES``.
+        model_type: A key of ``FAMILIES``; anything where the model brings its own code.
         weight_files: Names of its safetensors files, sorted.
     """
 
@@ -57,11 +57,16 @@ class ModelSource:
     weight_files: tuple[str, ...]
 
 
-def inspect_source(path: Path) -> ModelSource:
+def inspect_source(path: Path, *, trust_remote_code: bool = False) -> ModelSource:
     """Check that a directory holds a decoder that we run, whole weights and a tokenizer.
 
+    Args:
+        path: The directory.
+        trust_remote_code: Whether Python code that ships with the weights may run.
+
     Raises:
-        ModelSourceError: Something is missing, truncated, pickled or of another family.
+        ModelSourceError: Something is missing, truncated, pickled or of another family, or brings
+            code that is not trusted.
     """
     if not path.is_dir():
         raise ModelSourceError(
@@ -70,7 +75,11 @@ def inspect_source(path: Path) -> ModelSource:
             "`opd import-gguf FILE --out DIR` makes one from a GGUF file.",
         )
     config = read_config(path / "config.json")
-    model_type = _family(path, config)
+    if ships_code(config):
+        refuse_code(path / "config.json", trusted=trust_remote_code)
+        model_type = str(config.get("model_type"))
+    else:
+        model_type = _family(path, config)
     _refuse_unrunnable(path, config)
     weight_files = _weight_files(path)
     for name in weight_files:
@@ -80,6 +89,24 @@ def inspect_source(path: Path) -> ModelSource:
             f"{path} has weights but no tokenizer", "Copy tokenizer.json of the model beside them."
         )
     return ModelSource(path.resolve(), model_type, weight_files)
+
+
+def ships_code(config: dict[str, Any]) -> bool:
+    """Return whether a configuration names Python files of its own to run."""
+    return bool(config.get("auto_map"))
+
+
+def refuse_code(file: Path, *, trusted: bool) -> None:
+    """Refuse a directory that wants to run its own code, unless the recipe trusts it.
+
+    Raises:
+        ModelSourceError: It is not trusted.
+    """
+    if not trusted:
+        raise ModelSourceError(
+            f"{file} asks to run Python code that ships with the model (auto_map)",
+            "Read that code; then set trust_remote_code: true for this model, or use another one.",
+        )
 
 
 def refuse_kernel(path: Path, attn_implementation: str) -> None:

@@ -117,3 +117,14 @@ def _serialize(tensors: Mapping[str, Tensor]) -> bytes:
 def _flat_bytes(tensor: Tensor) -> bytes:
     flat = tensor.detach().cpu().contiguous().view(-1)
     return flat.view(torch.uint8).numpy().tobytes()
+
+
+def parameter_digest(parameters: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 over sorted names, types, shapes and bytes of tensors."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(parameters.items()):
+        tensor = parameter.detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        # numpy has no bfloat16: hash the bytes.
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -20,7 +20,7 @@ from core.errors import (
 )
 from core.models.chat_template import TokenizerTemplate, template_of
 from core.models.loading import first_line, quiet_transformers
-from core.models.source import read_config
+from core.models.source import read_config, refuse_code, ships_code
 from core.trajectory.tokens import Piece, TokenCodec, TokenRole
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
@@ -112,17 +112,25 @@ class HFTokenizer:
         return found
 
 
-def load_tokenizer(path: Path) -> HFTokenizer:
+def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> HFTokenizer:
     """Load the tokenizer of a model directory.
 
+    Args:
+        path: The directory.
+        trust_remote_code: Whether Python code in it may run.
+
     Raises:
-        ModelSourceError: There is none, it has no Rust implementation, or it lacks ChatML's tags.
+        ModelSourceError: There is none, it wants to run code that is not trusted, it has no Rust
+            implementation, or it lacks ChatML's tags.
         MissingDependencyError: transformers is not installed.
     """
+    settings = path / "tokenizer_config.json"
+    if settings.is_file() and ships_code(read_config(settings)):
+        refuse_code(settings, trusted=trust_remote_code)
     with quiet_transformers() as transformers:
         try:
             loaded = transformers.AutoTokenizer.from_pretrained(
-                str(path), local_files_only=True, trust_remote_code=False
+                str(path), local_files_only=True, trust_remote_code=trust_remote_code
             )
         # Its loaders raise whatever the file at fault makes them raise.
         except Exception as error:

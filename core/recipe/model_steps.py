@@ -29,6 +29,7 @@ def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
         backend="hf",
         tokenizer_id=model.tokenizer_id or model.model_id,
         revision=model.tokenizer_revision or model.revision,
+        trust_remote_code=model.trust_remote_code or None,
     )
 
 

@@ -60,6 +60,8 @@ class TokenizerSpec(Spec):
     """Commit or tag on the Hub."""
     vocabulary: Literal["worlds", "second"] | None = None
     """Fragments of the toy tokenizer; null are the calculator's."""
+    trust_remote_code: bool | None = None
+    """Run Python code that ships with tokenizer or model; null is no."""
 
 
 class TracesSpec(Spec):

@@ -16,8 +16,6 @@ class Unbuilt:
     instead: str = "Leave it out."
 
 
-MODELS = ("models.student", "models.teacher", "models.reference")
-
 UNBUILT: tuple[Unbuilt, ...] = (
     Unbuilt(
         "offline_kd.trajectory_source",
@@ -27,9 +25,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
     Unbuilt("offline_kd.task_schedule_digest"),
     Unbuilt("models.runtime", ("shared_backbone",), "Use dual_model."),
     Unbuilt("models.reference"),
-    *(Unbuilt(f"{model}.trust_remote_code", (True,), "Use false.") for model in MODELS),
-    *(Unbuilt(f"{model}.tokenizer_id") for model in MODELS),
-    *(Unbuilt(f"{model}.tokenizer_revision") for model in MODELS),
     Unbuilt("alignment"),
 )
 

@@ -45,7 +45,14 @@ def test_a_value_out_of_bounds_names_key_value_and_bound():
 
 
 def test_a_feature_that_is_not_built_is_refused_by_name():
-    refused(opd("plan", "recipes/toy.yaml", "models.teacher.tokenizer_id=x"), "not built yet")
+    refused(opd("plan", "recipes/toy.yaml", "alignment.method=x"), "not built yet")
+
+
+def test_an_offline_run_names_the_commit_that_is_not_on_the_disk():
+    commit = "0123456789" * 4
+    words = ("models.student.model_id=nobody/nothing", f"models.student.revision={commit}")
+    done = opd("run", "recipes/smollm2.yaml", "--offline", *words)
+    refused(done, f"nobody/nothing@{commit}", "this run is offline", "hf download nobody/nothing")
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,11 @@ class Model(Section):
     model_id: str = Field(min_length=1)
     """Hub id or local directory; for the toy backend a label."""
     revision: str | None = None
-    """Commit or tag on the Hub; null means the newest one."""
+    """Commit on the Hub, 40 hexadecimal digits; needed for a Hub id, unread for a directory."""
     tokenizer_id: str | None = None
     """Where the tokenizer comes from; null means ``model_id``."""
     tokenizer_revision: str | None = None
-    """Commit or tag of the tokenizer on the Hub; null means ``revision``."""
+    """Commit of the tokenizer on the Hub; null means ``revision``."""
     dtype: Annotated[Dtype, AfterValidator(_concrete)] = "float32"
     """Arithmetic of the weights. ``auto`` means float32, whatever the device."""
     quantization: Quantization = "none"
@@ -55,7 +55,7 @@ class Model(Section):
     prepare_kbit_training: bool = True
     """Cast norms and head to float32 before training a quantised model."""
     trust_remote_code: bool = False
-    """Run Python code that ships with the weights."""
+    """Run Python code that ships with weights or tokenizer; without it, such a model is refused."""
     toy: ToySize = ToySize()
     """Size of the toy decoder; read by the toy backend only."""
 

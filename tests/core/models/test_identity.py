@@ -12,7 +12,7 @@ import pytest
 
 from core.artifacts import file_stamps
 from core.errors import ModelSourceError
-from core.models.identity import model_digest, resolve
+from core.models.identity import model_digest, resolve, resolve_tokenizer
 
 
 @pytest.fixture
@@ -125,20 +125,38 @@ def test_a_path_that_is_not_there_is_refused(name):
         resolve(name, offline=True)
 
 
-def test_an_uncached_hub_id_is_refused_offline_with_the_command_that_fetches_it(
-    monkeypatch, tmp_path
-):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelSourceError, match="hf download nobody/nothing"):
-        resolve("nobody/nothing", offline=True)
-
-
 def test_a_chat_template_in_a_file_of_its_own_is_fetched_from_the_hub(model, monkeypatch):
     asked = []
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download",
         lambda name, *, allow_patterns, **options: asked.extend(allow_patterns) or str(model),
     )
-    resolve("owner/name")
+    resolve("owner/name", revision="ab" * 20)
     files = ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
     assert all(any(fnmatch(file, pattern) for pattern in asked) for file in files)
+
+
+def test_a_tokenizers_digest_knows_no_weights(model, tmp_path):
+    path = shutil.copytree(model, tmp_path / "tokenizer")
+    (path / "model.safetensors").unlink()
+    found = resolve_tokenizer(str(path))
+    assert found.digest == resolve_tokenizer(str(model)).digest
+    (path / "generation_config.json").write_text('{"eos_token_id": [2, 5]}')
+    assert resolve_tokenizer(str(path)).digest != found.digest
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(ModelSourceError, match="holds no tokenizer"):
+        resolve_tokenizer(str(path))
+
+
+def test_trusted_code_is_part_of_the_digest(model):
+    config = json.loads((model / "config.json").read_text())
+    plain = model_digest(model)
+    (model / "modeling_own.py").write_text("x = 1")
+    assert model_digest(model) == plain
+    mapped = {**config, "auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
+    (model / "config.json").write_text(json.dumps(mapped))
+    first = model_digest(model, trust_remote_code=True)
+    (model / "modeling_own.py").write_text("x = 2")
+    assert model_digest(model, trust_remote_code=True) != first
+    with pytest.raises(ModelSourceError, match="asks to run Python code"):
+        model_digest(model)

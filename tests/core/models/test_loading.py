@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -151,3 +152,64 @@ def test_every_declared_end_of_text_ends_a_turn(play):
     after = play({"eos_token_id": [2, end]})[0]
     kept = [after.token_ids[position] for position in after.target_positions()]
     assert kept == sampled[: sampled.index(end) + 1]
+
+
+OWN_CODE = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+WITHOUT_SIZES = """
+    def __init__(self, config):
+        super().__init__(config)
+        config.num_key_value_heads = None
+"""
+
+
+@pytest.fixture
+def own_code(model, tmp_path, monkeypatch):
+    """A model whose architecture is Python code beside the weights."""
+    modules = tmp_path / "modules"
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(modules))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (model / "modeling_own.py").write_text(OWN_CODE)
+    config = json.loads((model / "config.json").read_text())
+    names = {"AutoConfig": "OwnConfig", "AutoModelForCausalLM": "OwnForCausalLM"}
+    config["auto_map"] = {key: f"modeling_own.{name}" for key, name in names.items()}
+    (model / "config.json").write_text(json.dumps({**config, "model_type": "own"}))
+    return model
+
+
+def test_code_that_ships_with_a_model_runs_where_the_recipe_trusts_it(own_code, tiny_llama):
+    backend = HFBackend(own_code, trust_remote_code=True)
+    assert type(backend._model).__name__ == "OwnForCausalLM"
+    ids, lengths = torch.arange(8)[None] + 40, torch.tensor([8])
+    assert torch.equal(
+        backend.hidden_states(ids, lengths), HFBackend(tiny_llama).hidden_states(ids, lengths)
+    )
+
+
+def test_code_that_ships_with_a_model_is_refused_otherwise(own_code):
+    with pytest.raises(ModelSourceError, match=r"auto_map\)\nRead that code; then set"):
+        HFBackend(own_code)
+    assert "OwnForCausalLM" not in str(sys.modules)
+
+
+def test_code_that_does_not_tell_the_sizes_is_refused(own_code):
+    (own_code / "modeling_own.py").write_text(OWN_CODE + WITHOUT_SIZES)
+    with pytest.raises(ModelSourceError, match="its own code gives no num_key_value_heads"):
+        HFBackend(own_code, trust_remote_code=True)
+
+
+def test_a_tokenizers_own_code_is_refused_too(model):
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings["auto_map"] = {"AutoTokenizer": ["tokenization_own.Own", None]}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelSourceError, match=r"tokenizer_config\.json asks to run Python code"):
+        HFBackend(model)

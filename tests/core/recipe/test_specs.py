@@ -44,6 +44,15 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.toy_vocabulary": ((), "worlds", {"traces", "teacher", "student"}),
     "models.student.model_id": (HF, "x", {"traces", "student"}),
     "models.student.revision": (HF, "x", {"traces", "student"}),
+    **{
+        f"models.{role}.{key}": (HF, value, specs)
+        for role, specs in (("student", {"traces", "student"}), ("teacher", {"teacher"}))
+        for key, value in (
+            ("tokenizer_id", "x"),
+            ("tokenizer_revision", "x"),
+            ("trust_remote_code", "true"),
+        )
+    },
     "models.student.dtype": (HF, "bfloat16", {"student"}),
     "models.student.quantization": (HF, "nf4", {"student"}),
     "models.student.prepare_kbit_training": (NF4, "false", {"student"}),
