@@ -4,20 +4,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.artifacts.store import Store
-from core.errors import InputError
-from core.recipe.runtime import Runtime
-from core.report.view import read_index
+from core.runs.checkpoints import open_checkpoint, read_checkpoint
+from core.runs.reading import open_run
+from flows.sources import runtime_at
 
 if TYPE_CHECKING:
     from core.models.adapter_export import Export
 
 
-def export(run: Path, out: Path) -> "Export":
+def export(run: Path, out: Path, model: Path | None = None) -> "Export":
     """Write the adapter of a run's newest student.
 
+    Args:
+        run: A run directory.
+        out: Directory to make.
+        model: Directory of the base model, where the run came from another machine.
+
     Raises:
-        InputError: It is no run directory, its student is gone or has no adapter, or ``out``
+        InputError: It is no run directory, its checkpoint is gone or has no adapter, or ``out``
             exists.
         BackendError: PEFT's model does not give the logits of ours.
     """
@@ -26,20 +30,17 @@ def export(run: Path, out: Path) -> "Export":
     from core.training.opening import read_model
     from core.training.state import load_state
 
-    index = read_index(run)
-    store = Store(index.store)
-    problems = store.verify(index.student)
-    if problems:
-        raise InputError(problems[0], "Run the recipe again: the student will be rebuilt.")
-    student = store.path(index.student)
+    open_run(run)
+    student = open_checkpoint(run)
     spec, state = read_model(student), load_state(student)
-    placement = place(Runtime(model_paths=index.model_paths))
+    placement = place(runtime_at(run, model))
     base = str(placement.directory(spec.model.model_id)) if spec.model.model_id else ""
+    origin = read_checkpoint(student).artifact.key
     return export_adapter(
         spec,
         state.tensors,
         out,
         placement,
-        origin={"artifact": index.student.key, "counters": asdict(state.counters)},
+        origin={"artifact": origin, "counters": asdict(state.counters)},
         base_name=base,
     )

@@ -33,6 +33,10 @@ RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="e.g. train.cycles=8")
 ]
+BaseModelPath = Annotated[
+    Path | None,
+    typer.Option("--model", help="Directory of the base model, for a run from another machine."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -156,12 +160,13 @@ def sample(
     ] = None,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    model: BaseModelPath = None,
 ) -> None:
     """Talk to the student of a run, with the tools of its environment."""
     from flows.sample import sample as play
 
     lines = prompts or (line.strip() for line in sys.stdin)
-    for answer in play(directory, lines, temperature=temperature, seed=seed):
+    for answer in play(directory, lines, temperature=temperature, seed=seed, model=model):
         print(answer, flush=True)
 
 
@@ -211,11 +216,12 @@ def compare_teacher(
 def export_adapter(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="e.g. runs/smollm2-seed1")],
     out: Annotated[Path, typer.Option("--out", help="Directory to make.")],
+    model: BaseModelPath = None,
 ) -> None:
     """Write the adapter of a run's student as a directory that PEFT loads, and compare logits."""
     from flows.adapters import export
 
-    done = export(directory, out)
+    done = export(directory, out, model)
     print(
         f"{done.path}: {done.parameters} parameters in {done.tensors} tensors; PEFT's logits "
         f"differ from the run's by at most {done.largest_difference:.2g}"

@@ -53,6 +53,7 @@ def run_graph(
     call: Call,
     stopped: Callable[[Ref], StopReason | None] = never_stopped,
     gate: Gate = Gate(),
+    run: RunRefs | None = None,
 ) -> RunRefs:
     """Walk one run: splits, traces, teacher and its gate, cold start, cycles, evaluations, report.
 
@@ -61,8 +62,9 @@ def run_graph(
         call: Runs or plans one step.
         stopped: Says of a student after a cycle whether the run ends with it.
         gate: What is known of the teacher, and who judges it.
+        run: Filled as the run goes on, for a caller who wants to know how far it came.
     """
-    run = RunRefs()
+    run = RunRefs() if run is None else run
     prepare_teacher_and_tasks(recipe, call, run)
     _pass_gate(recipe, call, run, gate)
     start(recipe, call, run, stopped)

@@ -17,13 +17,16 @@ from prefect.runtime import flow_run
 from pydantic import BaseModel
 
 from core.artifacts.record import ArtifactRef
+from core.errors import RecipeError
 from core.evaluation.qualification import minima_of, rate_rows
 from core.models.adapter_directory import Evidence
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
-from core.report.view import assemble_view, directory_name
+from core.runs.configs import Submission
+from core.runs.layout import directory_name
+from core.runs.recorder import RunRecorder, recorded
 from flows.gate import gate_of
 from flows.graph import RunRefs, num_steps, run_graph, stop_reason
 from flows.progress import LISTENER
@@ -72,27 +75,44 @@ def opd_cycle(
     runtime = runtime or Runtime()
     check(recipe, runtime)
     open_plugins(recipe, runtime)
+    given = _submission(recipe, runtime, recipe_path, overrides or [])
     recipe, runtime = locate(recipe, runtime)
-    caller = StepCaller(runtime, num_steps(recipe))
     store = open_store(runtime.store)
-    gate = gate_of(recipe, runtime, store, lambda evidence: _show_teacher(recipe, evidence))
-    run = run_graph(recipe, caller, lambda student: stop_reason(student, store), gate)
-    caller.finish()
+    run = RunRefs()
+    with recorded(store, recipe, runtime, given) as record:
+        record.so_far = run.artifacts
+        record.start()
+        caller = StepCaller(runtime, num_steps(recipe), record)
+        gate = gate_of(recipe, runtime, store, lambda evidence: _show_teacher(recipe, evidence))
+        run_graph(recipe, caller, lambda student: stop_reason(student, store), gate, run)
+        caller.finish()
+        view = record.complete(run.artifacts(), run.stopped)
     summary = summarise_run(run, recipe, runtime, caller.computed, caller.calls)
-    view = assemble_view(store, run.parts, run.student, run.report, recipe, runtime)
     summary["view"] = str(view)
     _publish(run, runtime, summary)
     return summary
 
 
+def _submission(recipe: Recipe, runtime: Runtime, path: str, overrides: list[str]) -> Submission:
+    """Return what a person gave: a file counts where it still says what is computed."""
+    try:
+        loaded = load(Path(path), overrides)
+    except RecipeError:  # the recipe was put together in code, and the path is a default
+        return Submission(recipe, runtime)
+    if loaded.recipe != recipe:
+        return Submission(recipe, runtime)
+    return Submission(recipe, runtime, loaded.source, tuple(overrides), path)
+
+
 class StepCaller:
     """Runs steps as Prefect tasks and tells how far they are."""
 
-    def __init__(self, runtime: Runtime, total: int) -> None:
+    def __init__(self, runtime: Runtime, total: int, record: RunRecorder | None = None) -> None:
         self.calls = 0
         self.computed = 0
         self._runtime = runtime
         self._total = total
+        self._record = record
         self._shown = time.monotonic()
         self._listener = LISTENER.get()
         self._listener.begin(total)
@@ -110,6 +130,9 @@ class StepCaller:
         self.calls += 1
         self.computed += call.found is None
         self._listener.after(cached=call.found is not None)
+        if self._record is not None:
+            made = open_store(self._runtime.store).record(ref)
+            self._record.note(step.name, made, cached=call.found is not None)
         now = time.monotonic()
         if now - self._shown >= PROGRESS_S:
             update_progress_artifact(self._artifact, 100.0 * self.calls / self._total)

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from core.runs.parts import RunArtifacts
 from core.training.stopping import StopReason
 from tasks.caching import Step
 
@@ -39,3 +40,14 @@ class RunRefs:
     report: Ref = None
     stopped: StopReason | None = None
     """Why it ended before its last cycle, or inside a supervised run."""
+
+    def artifacts(self) -> RunArtifacts:
+        """Return what a run directory is made from, as far as the run came."""
+        names = ("tasks", "held_out", "traces", "dataset", "teacher")
+        inputs = {name: getattr(self, name) for name in names}
+        return RunArtifacts(
+            parts=dict(self.parts),
+            student=self.student,
+            report=self.report,
+            inputs={name: ref for name, ref in inputs.items() if ref is not None},
+        )

@@ -5,26 +5,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from core.artifacts.store import Store
 from core.environments.base import Environment, Task
 from core.environments.plugins import open_environment
 from core.environments.prompt_world import SYSTEM, UNRATED
-from core.errors import InputError
 from core.recipe import steps
-from core.recipe.loading import from_yaml
 from core.recipe.recipe import Recipe
-from core.recipe.runtime import Runtime
+from core.recipe.runtime import PluginFiles
 from core.recipe.sources import prompt_source
-from core.report.view import RECIPE, RunIndex, read_index
+from core.runs.checkpoints import open_checkpoint
+from core.runs.local import read_local
+from core.runs.reading import open_run
 from core.trajectory.spans import SpanType
 from core.trajectory.trajectory import Trajectory
+from flows.sources import runtime_at
 
 FRAME = re.compile(r"<\|im_start\|>\w+\n|<\|im_end\|>")
 """Message headers and ends, which a person need not read."""
 
 
 def sample(
-    directory: Path, prompts: Iterable[str], *, temperature: float, seed: int
+    directory: Path,
+    prompts: Iterable[str],
+    *,
+    temperature: float,
+    seed: int,
+    model: Path | None = None,
 ) -> Iterator[str]:
     """Yield the transcript of one episode per prompt.
 
@@ -33,26 +38,28 @@ def sample(
         prompts: What a user would ask.
         temperature: 0 takes the most likely token.
         seed: Of the draws.
+        model: Directory of the base model, where the run came from another machine.
 
     Raises:
-        InputError: It is no run directory, or its student is gone.
+        InputError: It is no run directory, or its checkpoint is gone or altered.
+        ModelSourceError: The base model is not at hand.
     """
     from core.models.building import place
     from core.rollout.episodes import run_episodes
     from core.rollout.limits import EpisodeLimits, SamplingSpec
     from core.training.opening import open_weights
 
-    index = read_index(directory)
-    recipe = _recipe(directory / RECIPE)
-    origin = _student(index)
-    runtime = Runtime(model_paths=index.model_paths)
-    backend = open_weights("student", origin, place(runtime)).backend
+    recipe = open_run(directory).recipe()
+    origin = open_checkpoint(directory)
+    local = read_local(directory)
+    files = PluginFiles() if local is None else local.plugins
+    backend = open_weights("student", origin, place(runtime_at(directory, model))).backend
     spec = steps.environment_spec(recipe)
-    world = open_environment(spec, index.plugins.environment)
+    world = open_environment(spec, files.environment)
     for number, prompt in enumerate(prompts):
         *_, episode = run_episodes(
             backend,
-            lambda: open_environment(spec, index.plugins.environment),
+            lambda: open_environment(spec, files.environment),
             [_task(recipe, world, prompt)],
             EpisodeLimits.of(steps.limits_spec(recipe)),
             SamplingSpec(temperature=temperature),
@@ -71,25 +78,6 @@ def transcript(episode: Trajectory) -> str:
     shown = [span for span in episode.spans if span.span_type != SpanType.SYSTEM]
     lines = [f"[{span.span_type.value}] {FRAME.sub('', span.text).strip()}" for span in shown]
     return "\n".join([*lines, f"({episode.termination_reason.value})"])
-
-
-def _recipe(path: Path) -> Recipe:
-    try:
-        return from_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(
-            f"{path} cannot be read: {reason}",
-            "Give a directory that `opd run` printed, or run the recipe again to remake it.",
-        ) from error
-
-
-def _student(index: RunIndex) -> Path:
-    store = Store(index.store)
-    problems = store.verify(index.student)
-    if problems:
-        raise InputError(problems[0], "Run the recipe again: the student will be rebuilt.")
-    return store.path(index.student)
 
 
 def _task(recipe: Recipe, world: Environment, prompt: str) -> Task:

@@ -24,6 +24,7 @@ from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import AdapterSource, TeacherAdapter
 from core.recipe.schema.models import Student, Teacher
 from core.recipe.sources import environment_spec, prompt_source
+from core.runs.local import read_local
 from core.selection.plugins import open_selector
 from core.teacher.plugins import find_teacher
 
@@ -113,6 +114,24 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
         recipe.model_copy(update={"models": models}),
         runtime.model_copy(update={"model_paths": places}),
     )
+
+
+def runtime_at(run: Path, model: Path | None) -> Runtime:
+    """Return a runtime that finds the base models of a run.
+
+    Args:
+        run: A run directory; where it was computed, it knows.
+        model: Directory of a base model, for a run that came from elsewhere.
+
+    Raises:
+        ModelSourceError: The directory holds no model.
+    """
+    local = read_local(run)
+    places = {} if local is None else dict(local.model_paths)
+    if model is not None:
+        found = resolve(str(model), offline=True)
+        places |= {found.digest: found.path, _with_template(found): found.path}
+    return Runtime(model_paths=places)
 
 
 def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: bool) -> M:

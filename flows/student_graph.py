@@ -7,7 +7,7 @@ from core.recipe.objective import run_kind
 from core.recipe.offline import dataset_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
-from core.report.assembly import stage_name
+from core.runs.stages import stage_name
 from core.training.stopping import StopReason
 from flows.run_refs import Call, Ref, RunRefs
 from tasks.cold_start import cold_start

@@ -6,7 +6,7 @@ from core.artifacts.store import Store
 from core.recipe.objective import METHODS, run_kind
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.report.assembly import stage_name
+from core.runs.stages import stage_name
 from core.training.budget import read_spent
 from flows.graph import RunRefs
 from tasks.caching import open_store

@@ -66,15 +66,15 @@ class Runtime(Section):
     store: Path = Field(default=Path(".opd/store"), strict=False)
     """Root of the artifact store."""
     runs: Path = Field(default=Path("runs"), strict=False)
-    """Directory of run views."""
+    """Directory of run directories."""
     run_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,99}$")
-    """Directory name of this run's view; null means its label and seed, as in ``toy-seed1234``."""
+    """Name of this run's directory; null means its label and seed, as in ``toy-seed1234``."""
     run_name: str = Field(default="opd", min_length=1, max_length=120)
     """Label of the run; a recipe without one is called after its file."""
     notes: str = ""
-    """Free text for the index of the run directory."""
+    """Free text for the manifest of the run directory."""
     tags: tuple[str, ...] = Field(default=(), strict=False)
-    """Free labels, for the same index."""
+    """Free labels, for the same manifest."""
     slots: int = Field(default=32, ge=1)
     """Episodes that are decoded together, rows."""
     trajectory_batch_size: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 8

@@ -140,7 +140,8 @@ def read_rows(path: Path) -> list[Json]:
     return rows
 
 
-def _note(row: Json) -> TokenNote:
+def token_note(row: Json) -> TokenNote:
+    """Return the note of one row of ``token_analysis.jsonl``."""
     return TokenNote(
         position=row["target_position"],
         piece=row["token_piece"],
@@ -159,13 +160,30 @@ def shown_episodes(
     """Return the first ``limit`` episodes that have token notes and fit in ``max_tokens``."""
     notes: dict[str, list[TokenNote]] = {}
     for row in read_rows(token_analysis):
-        notes.setdefault(row["trajectory_id"], []).append(_note(row))
+        notes.setdefault(row["trajectory_id"], []).append(token_note(row))
     shown = [
         ShownEpisode(trajectory=one, notes=notes[one.trajectory_id])
         for one in read_trajectories(trajectories)
         if one.trajectory_id in notes and len(one.token_ids) <= max_tokens
     ]
     return shown[:limit]
+
+
+def provenance_words(origin: Json) -> Json:
+    """Return commit, Python, packages and hardware as lines to be read."""
+    if not origin:
+        return {}
+    commit = f"{origin['commit']}{' (dirty)' if origin['dirty'] else ''}"
+
+    def listed(values: Json) -> str:
+        return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
+
+    return {
+        "commit": commit if origin["commit"] else "unknown",
+        "python": origin["python"],
+        "packages": listed(origin["packages"]),
+        "hardware": listed(origin["hardware"]),
+    }
 
 
 def headline(evaluations: Sequence[EvaluationPoint]) -> list[EvaluationPoint]:

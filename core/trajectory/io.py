@@ -26,7 +26,7 @@ def read_trajectories(path: str | PathLike[str]) -> list[Trajectory]:
         raise TrajectoryError(f"{path}: {error.strerror}", "Name a JSONL file.") from error
     if lines[-1] == b"":
         lines.pop()
-    return [_read_row(line, f"{path}, row {row}") for row, line in enumerate(lines, start=1)]
+    return [parse_trajectory(line, f"{path}, row {row}") for row, line in enumerate(lines, start=1)]
 
 
 def write_trajectories(path: str | PathLike[str], rows: Iterable[Trajectory]) -> None:
@@ -42,7 +42,7 @@ def write_trajectories(path: str | PathLike[str], rows: Iterable[Trajectory]) ->
     lines: list[bytes] = []
     for row, trajectory in enumerate(rows, start=1):
         line = _dump_row(trajectory, f"{path}, row {row}")
-        _read_row(line, f"{path}, row {row}")
+        parse_trajectory(line, f"{path}, row {row}")
         lines.append(line + b"\n")
     Path(path).write_bytes(b"".join(lines))
 
@@ -60,7 +60,16 @@ def _dump_row(trajectory: Trajectory, place: str) -> bytes:
         ) from error
 
 
-def _read_row(line: bytes, place: str) -> Trajectory:
+def parse_trajectory(line: bytes, place: str) -> Trajectory:
+    """Return the trajectory of one row.
+
+    Args:
+        line: The row, without its line end.
+        place: File and row, for messages.
+
+    Raises:
+        TrajectoryError: It has another schema version, or disagrees with itself.
+    """
     _check_version(_parse_json(line, place), place)
     try:
         # Strict: a number in quotes or a 1.0 among the ids is a damaged row.

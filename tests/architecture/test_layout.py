@@ -103,7 +103,7 @@ import sys
 sys.modules.update(dict.fromkeys(["torch", "transformers", "peft"]))
 import core.recipe.loading, core.artifacts.store, core.artifacts.code, core.report.page
 import core.trajectory.io, core.evaluation.metrics, core.environments.registry
-import core.selection.selectors, flows.plan
+import core.selection.selectors, flows.plan, core.runs.recorder, core.report.run_report
 assert "prefect" not in sys.modules
 """
 

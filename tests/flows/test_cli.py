@@ -97,8 +97,8 @@ def test_a_port_out_of_range_is_refused():
 
 @pytest.mark.parametrize("text", ["", '{"student": {}}'])
 def test_a_directory_that_shows_no_run_is_refused(tmp_path, text):
-    (tmp_path / "artifacts.json").write_text(text)
-    refused(opd("sample", tmp_path, "hello"), "is no run directory", "artifacts.json")
+    (tmp_path / "manifest.json").write_text(text)
+    refused(opd("sample", tmp_path, "hello"), "is no run directory", "manifest.json")
 
 
 def test_recipes_lists_what_is_there():

@@ -18,7 +18,8 @@ from core.models.adapter_directory import (
 )
 from core.recipe.loading import load
 from core.recipe.runtime import Runtime
-from core.report.view import assemble_view
+from core.runs.reading import open_run
+from core.runs.recorder import write_run
 from flows.gate import gate_of, manifest_evidence
 from flows.graph import Gate, num_steps, run_graph
 from flows.plan import plan_recipe, print_plan
@@ -106,7 +107,7 @@ def test_an_unqualified_teacher_ends_the_run_before_there_is_a_student(recipe_fi
     assert kept.key in said.message
 
 
-def test_a_teacher_that_passes_is_shown_in_report_and_view(recipe_file, overrides):
+def test_a_teacher_that_passes_is_shown_in_report_and_run_directory(recipe_file, overrides):
     loaded, store, ran, run = walk(recipe_file, [*overrides, *OPEN, f"{GATE}.tasks=4"])
     left = run()
     assert len(ran) == num_steps(loaded.recipe) == 17
@@ -114,11 +115,10 @@ def test_a_teacher_that_passes_is_shown_in_report_and_view(recipe_file, override
     assert names.index("qualify_teacher") < names.index("initialize_student")
     page = (store.path(left.report) / "report.html").read_text()
     assert "Qualification of the teacher" in page
-    view = assemble_view(
-        store, left.parts, left.student, left.report, loaded.recipe, loaded.runtime
-    )
-    rates = read_json(view / "qualification" / "qualification.json")["rates"]
-    assert rates["strict_success"]["total"] == 4
+    directory = write_run(store, left.artifacts(), loaded.recipe, loaded.runtime)
+    first = open_run(directory).metrics()[0]
+    assert first["phase"] == "qualification"
+    assert first["qualification"]["rates"]["strict_success"]["total"] == 4
 
 
 def test_a_gate_on_a_split_of_its_own_makes_that_split(recipe_file, overrides):

@@ -47,7 +47,8 @@ def test_a_run_ends_with_three_numbers_and_a_page(run, tmp_path):
     assert all(0.0 <= rate <= 1.0 for rate in summary["success"].values())
     page = (tmp_path / "runs" / "tiny-seed3" / "report.html").read_text()
     assert "after OPD" in page
-    assert json.loads((tmp_path / "runs/tiny-seed3/artifacts.json").read_text())
+    manifest = json.loads((tmp_path / "runs/tiny-seed3/manifest.json").read_text())
+    assert (manifest["status"], manifest["policy_version"]) == ("completed", 5)
 
 
 def test_a_second_run_computes_nothing_and_ends_in_the_same_bytes(run):

@@ -1,9 +1,11 @@
+import shutil
+
 import pytest
 
 from core.artifacts.store import Store
 from core.errors import InputError
 from core.recipe.loading import load
-from core.report.view import assemble_view
+from core.runs.recorder import write_run
 from flows.graph import run_graph
 from flows.sample import sample
 
@@ -16,7 +18,7 @@ def finished(loaded):
 
     run = run_graph(loaded.recipe, call)
     store = Store(loaded.runtime.store)
-    return assemble_view(store, run.parts, run.student, run.report, loaded.recipe, loaded.runtime)
+    return write_run(store, run.artifacts(), loaded.recipe, loaded.runtime)
 
 
 @pytest.fixture
@@ -58,7 +60,29 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
         next(sample(tmp_path, ["hello"], temperature=0, seed=0))
 
 
+def test_a_student_is_sampled_from_the_copied_directory_alone(run_directory, tmp_path):
+    here = list(sample(run_directory, ["Compute 1 + 2."], temperature=1, seed=5))
+    copy = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(run_directory, copy)
+    (copy / "local.json").unlink()
+    shutil.rmtree(tmp_path / "store")
+    shutil.rmtree(run_directory)
+    assert list(sample(copy, ["Compute 1 + 2."], temperature=1, seed=5)) == here
+
+
+@pytest.mark.parametrize("name", ["trainable.safetensors", "state.json", "model.json"])
+def test_an_altered_checkpoint_is_refused_before_a_model_is_touched(run_directory, name):
+    path = run_directory / "checkpoints" / "final" / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()  # it is a hard link into the store
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=f"{name} is altered: nothing was loaded"):
+        next(sample(run_directory, ["hello"], temperature=0, seed=0))
+
+
 def test_a_run_directory_without_its_recipe_is_refused(run_directory):
-    (run_directory / "recipe.yaml").unlink()
-    with pytest.raises(InputError, match=r"recipe\.yaml cannot be read: No such file"):
+    for name in ("local.json", "config.resolved.yaml"):
+        (run_directory / name).unlink()
+    with pytest.raises(InputError, match=r"config\.resolved\.yaml: no such recipe"):
         next(sample(run_directory, ["hello"], temperature=0, seed=0))

@@ -12,7 +12,7 @@ from core.models.hf import PHYSICAL_ROWS, HFBackend
 from core.recipe.loading import load
 from core.recipe.schema.adapters import Lora
 from core.recipe.training_specs import OptimizerSpec
-from core.report.view import assemble_view
+from core.runs.recorder import write_run
 from core.training.optimizer import NO_MOMENTS, Optimizer
 from flows.adapters import export
 from flows.graph import run_graph
@@ -64,7 +64,7 @@ def finished(tmp_path_factory):
 
     run, store = run_graph(recipe, call), Store(runtime.store)
     runtime = runtime.model_copy(update={"runs": root / "runs"})
-    directory = assemble_view(store, run.parts, run.student, run.report, recipe, runtime)
+    directory = write_run(store, run.artifacts(), recipe, runtime)
     return run, store, recipe, directory
 
 
