@@ -14,6 +14,7 @@ import typer
 from core.errors import InterruptedRunError, OpdError, QualificationError
 from flows.cache import app as cache
 from flows.environments import app as environments
+from flows.run_directories import export_run, inspect, report
 
 app = typer.Typer(
     name="opd",
@@ -23,6 +24,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+for command in (inspect, report, export_run):
+    app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(environments, name="env")
 app.add_typer(cache, name="cache")
 

@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from core.artifacts.filesystem import replace_file
 from core.report.data import ReportData, ShownEpisode, TokenNote, headline
 from core.report.figures import figures
 from core.report.signals import canary_rows, signal_rows
@@ -112,4 +113,5 @@ def render(data: ReportData) -> str:
 
 def write(data: ReportData, path: Path) -> None:
     """Write the page to ``path``."""
-    path.write_text(render(data), encoding="utf-8", newline="\n")
+    # Replaced, never written into: the old page may be a hard link to an artifact's.
+    replace_file(path, [render(data).encode()])

@@ -1,13 +1,16 @@
 """Files into a run directory and out of it again; what a user put there stays."""
 
+import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from core.artifacts.filesystem import replace_file
+from core.artifacts.record import FileEntry
 from core.errors import StoreError
 from core.runs.contents import RunContents
+from core.runs.manifest import load_manifest, write_manifest
 
 LOCKS = ".locks"
 """Beside the runs: a lock per run, held by the process that runs it."""
@@ -42,6 +45,29 @@ def remove_files(directory: Path, names: Iterable[str]) -> None:
         place = directory / parent
         if place != directory and place.is_dir() and not any(place.iterdir()):
             place.rmdir()
+
+
+def refresh(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Replace files of a finished run, and what its manifest says of them.
+
+    Args:
+        directory: Of the run.
+        files: New content by place.
+
+    Raises:
+        InputError: It is no run directory.
+        StoreError: It cannot be written.
+    """
+    manifest = load_manifest(directory)
+    for name, data in files.items():
+        replace_file(_make_room(directory, name), [data])
+    entries = {
+        name: FileEntry(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+        for name, data in files.items()
+    }
+    known = dict(sorted({**manifest.files, **entries}.items()))
+    owned = sorted({*manifest.owned, *entries})
+    write_manifest(directory, manifest.model_copy(update={"files": known, "owned": owned}))
 
 
 def _make_room(directory: Path, name: str) -> Path:
