@@ -114,11 +114,11 @@ class _Planner:
             return self._note(step, name, "unknown", None, (f"its key is known after {where}",))
         request = step.request(spec, runtime=self._runtime, name=name, **parents)
         key = request.identity
-        found = self._store.find(key.key, step.kind)
+        found = self._store.recall(key.key, step.kind)
         if found is None:
             return self._note(step, name, "miss", key.key, self._why(step, key.payload))
         labels = tuple(hit_labels(request, self._store.record(found)))
-        served = self._store.find(key.key, step.kind, code=request.required_code)
+        served = self._store.recall(key.key, step.kind, code=request.required_code)
         if served is None:
             return self._note(step, name, "miss", key.key, labels)
         self._note(step, name, "hit", key.key, labels)

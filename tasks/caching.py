@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from pydantic import BaseModel
 
@@ -39,6 +39,7 @@ from tasks.context import StepContext
 from tasks.device_use import DeviceUse, memory_decision
 from tasks.gpu import gpu_slot
 from tasks.labels import default_numeric_class, hit_labels
+from tasks.restoring import STEPS, remake
 from tasks.retrying import DELAYS_S, RETRIES, retry_condition
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,11 @@ class Step:
         """Name of the task, in keys and in the UI."""
         return self.function.__name__
 
+    @cached_property
+    def spec_type(self) -> type[BaseModel]:
+        """Type of the step's spec."""
+        return get_type_hints(self.function)["spec"]
+
     def __call__(
         self, spec: BaseModel, *, runtime: Runtime, name: str, **parents: ArtifactRef | None
     ) -> ArtifactRef:
@@ -104,7 +110,7 @@ class Step:
         """
         request = self.request(spec, runtime=runtime, name=name, **parents)
         store = open_store(runtime.store)
-        found = store.find(request.identity.key, self.kind, code=request.required_code)
+        found = store.recall(request.identity.key, self.kind, code=request.required_code)
         if found is not None:
             for label in hit_labels(request, store.record(found)):
                 _warn_once(f"{self.name}: {label}")
@@ -205,10 +211,15 @@ class StepCall:
     def run(self) -> ArtifactRef:
         """Publish the artifact, calling the function unless another process just did.
 
+        Parents of which only the large files are gone are made again first: no lock is held yet.
+
         Raises:
             StoreError: The disk is full, read-only or failed.
         """
         store = open_store(self.runtime.store)
+        for parent in self.request.parents.values():
+            if store.record(parent).shed:
+                remake(store.record(parent), self.runtime)
         recorded = [self.request.numeric_class]
         request = replace(self.request, numeric_class=lambda: recorded[-1])
 
@@ -258,7 +269,13 @@ def step(
         delays_s: Seconds before each retry of a failure that can pass.
     """
     numeric = numeric_class or (default_numeric_class if gpu else None)
-    return lambda function: Step(function, kind, version, gpu, numeric, delays_s)
+
+    def make(function: Function) -> Step:
+        made = Step(function, kind, version, gpu, numeric, delays_s)
+        STEPS[made.name] = made
+        return made
+
+    return make
 
 
 def open_store(root: Path) -> Store:

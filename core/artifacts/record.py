@@ -137,6 +137,9 @@ class Record(_Frozen):
     provenance: Provenance
     metrics: dict[str, Any] = Field(default_factory=dict)
     labels: dict[str, str] = Field(default_factory=dict)
+    shed: tuple[RelativePath, ...] = ()
+    """Large files that were removed to save space, to be made again when something needs them. The
+    artifact still answers for its key, but not for its bytes."""
     pruned: bool = False
     """The files were removed to save space; a lookup is a miss."""
 

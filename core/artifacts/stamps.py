@@ -47,7 +47,7 @@ class Stamps:
         known = {} if deep else self._load(address)
         fresh: dict[str, Stamp] = {}
         found: list[str] = []
-        for name in record.files:
+        for name in (name for name in record.files if name not in record.shed):
             what = contents.strange_part(directory.parent.parent, directory / name)
             what = what or _check(directory / name, name, record, known, fresh)
             if what is not None:

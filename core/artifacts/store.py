@@ -13,6 +13,7 @@ It is the only truth: nothing else decides whether a result exists.
 """
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from core.artifacts import contents, filesystem
@@ -57,15 +58,19 @@ class Store:
             StoreSchemaError: A newer version of this system wrote the record.
             StoreError: The store cannot be read.
         """
-        for directory in self._catalogue.locate(key, kind):
-            record, problems = self._examine(directory)
-            for problem in problems:
-                logger.warning("not served: %s", problem)
-            if record is None or record.pruned or problems:
-                continue
-            if code is None or (record.code is not None and record.code.digest == code.digest):
-                return record.ref
-        return None
+        record = self._sound(key, kind, code)
+        return None if record is None or record.shed else record.ref
+
+    def recall(
+        self, key: str, kind: str | None = None, *, code: CodeDigest | None = None
+    ) -> ArtifactRef | None:
+        """Look an artifact up that need not be whole: large files may have been shed.
+
+        Its digest is known, which is all that the key of a child needs. Arguments and failures are
+        those of :meth:`find`.
+        """
+        record = self._sound(key, kind, code)
+        return None if record is None else record.ref
 
     def path(self, ref: ArtifactRef) -> Path:
         """Return the directory of an artifact."""
@@ -84,12 +89,13 @@ class Store:
             )
         return record
 
-    def verify(self, ref: ArtifactRef, deep: bool = False) -> list[str]:
+    def verify(self, ref: ArtifactRef, deep: bool = False, whole: bool = True) -> list[str]:
         """Check that an artifact holds exactly the bytes that its reference names.
 
         Args:
             ref: What is expected.
             deep: Hash every file; otherwise only files that were not hashed since they changed.
+            whole: Files that were removed to save space are missing.
 
         Returns:
             What is wrong, one line each; empty where the artifact is sound.
@@ -100,8 +106,10 @@ class Store:
         record, problems = self._examine(self.path(ref), deep=deep)
         if record is None:
             return problems or [f"{ref.address}/{RECORD_NAME}: missing"]
-        if record.pruned:
+        if whole and record.pruned:
             return [f"{ref.address}: pruned to save space"]
+        if whole:
+            problems += [f"{ref.address}/{name}: shed to save space" for name in record.shed]
         if record.digest != ref.digest:
             problems.append(f"{ref.address}: holds {record.digest}, not {ref.digest}")
         return problems + (self._strangers(record) if deep else [])
@@ -164,6 +172,28 @@ class Store:
             self._stamps.forget(ref)
         return freed
 
+    def shed(self, ref: ArtifactRef, names: Iterable[str]) -> int:
+        """Remove large files of an artifact that can be made again.
+
+        Returns:
+            Bytes that were freed.
+
+        Raises:
+            StoreError: It does not exist or was pruned, or a file cannot be removed.
+        """
+        directory, slot = self.path(ref), f"{ref.kind}-{ref.key}"
+        record = self.record(ref)
+        going = sorted({*record.shed, *names} & record.files.keys())
+        with locked(self._lock_file(slot), ref.address):
+            # Marked before anything goes: cut here, shedding goes on next time.
+            self._replace_record(slot, record.model_copy(update={"shed": tuple(going)}))
+            present = [directory / name for name in going if (directory / name).exists()]
+            freed = sum(path.lstat().st_size for path in present)
+            for path in present:
+                filesystem.remove_file(path)
+            self._stamps.forget(ref)
+        return freed
+
     def is_pruned(self, ref: ArtifactRef) -> bool:
         """Tell whether only the record of an artifact is left."""
         record = self._readable(self.path(ref))
@@ -182,6 +212,17 @@ class Store:
                     self._staging.clear(slot)
                     swept += 1
         return swept
+
+    def _sound(self, key: str, kind: str | None, code: CodeDigest | None) -> Record | None:
+        for directory in self._catalogue.locate(key, kind):
+            record, problems = self._examine(directory)
+            for problem in problems:
+                logger.warning("not served: %s", problem)
+            if record is None or record.pruned or problems:
+                continue
+            if code is None or (record.code is not None and record.code.digest == code.digest):
+                return record
+        return None
 
     def _replace_record(self, slot: str, record: Record) -> None:
         directory = self.path(record.ref)

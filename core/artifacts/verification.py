@@ -118,12 +118,13 @@ def _check_files(store: Store, record: Record, audit: StoreAudit) -> None:
         audit.pruned += 1
         return
     try:
-        problems = store.verify(record.ref, deep=True)
+        problems = store.verify(record.ref, deep=True, whole=False)
     except StoreError as error:  # something in the directory is neither a file nor a directory
         problems = [error.message]
     audit.findings += [_as_finding(problem, record.ref.address) for problem in problems]
-    audit.files += len(record.files)
-    audit.size += sum(entry.size for entry in record.files.values())
+    there = [entry for name, entry in record.files.items() if name not in record.shed]
+    audit.files += len(there)
+    audit.size += sum(entry.size for entry in there)
 
 
 def _as_finding(problem: str, address: str) -> Finding:
