@@ -70,7 +70,7 @@ class Step:
         """Name of the task, in keys and in the UI."""
         return self.function.__name__
 
-    @cached_property
+    @property
     def spec_type(self) -> type[BaseModel]:
         """Type of the step's spec."""
         return get_type_hints(self.function)["spec"]
