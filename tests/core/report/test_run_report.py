@@ -10,7 +10,7 @@ from core.artifacts.record import FileEntry
 from core.recipe.steps import report_spec
 from core.report.assembly import assemble
 from core.report.markdown import summary
-from core.report.page import render
+from core.report.page import episode_view, render
 from core.report.run_report import run_report
 from core.runs.manifest import load_manifest, write_manifest
 from core.runs.reading import open_run
@@ -32,6 +32,18 @@ def test_the_directory_alone_gives_the_report_of_the_store(tiny):
     assert from_files == from_store
     assert render(from_files) == (tiny.directory / "report.html").read_text()
     assert summary(from_files) == (tiny.directory / "summary.md").read_text()
+
+
+def test_a_report_speaks_only_of_tokens_that_the_student_wrote(tiny):
+    """001, section 6: reports describe only tokens that the policy emitted."""
+    run = open_run(tiny.directory)
+    masks = {one.trajectory_id: one.model_mask for one in run.trajectories()}
+    rows = run.token_rows()
+    assert rows
+    assert all(masks[row["trajectory_id"]][row["target_position"]] for row in rows)
+    for episode in run_report(run).episodes:
+        for span in episode_view(episode)["spans"]:
+            assert span["model"] or span["tokens"] == []
 
 
 def said(copy, text):
@@ -81,7 +93,7 @@ import sys
 for name in ("torch", "transformers", "peft", "prefect"):
     sys.modules[name] = None
 from pathlib import Path
-from core.report.page import render
+from core.report.page import episode_view, render
 from core.report.markdown import summary
 from core.report.run_report import run_report
 from core.runs.archive import export_run
