@@ -136,6 +136,10 @@ class BackendError(OpdError):
     """A model cannot do what was asked of it."""
 
 
+class RoleScopeError(BackendError):
+    """Roles on one base were mixed: a pass of one used or would have trained another's adapter."""
+
+
 class NumericsError(OpdError):
     """A loss or gradient is not finite; the step was not committed."""
 

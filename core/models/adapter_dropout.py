@@ -59,13 +59,13 @@ class RowDropout(nn.Module):
         return lanes_BTI >= self._dropped - LEVELS // 2
 
 
-def install(model: nn.Module, rate: float) -> None:
-    """Give every adapted layer of a model a dropout of this kind, in place; 0 installs none."""
+def install(model: nn.Module, rate: float, adapter: str = "default") -> None:
+    """Give the layers of an adapter a dropout of this kind, in place; 0 installs none."""
     if not rate:
         return
     for name, module in model.named_modules():
         dropouts: Any = getattr(module, "lora_dropout", None)
-        for adapter in dropouts if isinstance(dropouts, nn.ModuleDict) else ():
+        if isinstance(dropouts, nn.ModuleDict) and adapter in dropouts:
             dropouts[adapter] = RowDropout(rate, name)
 
 

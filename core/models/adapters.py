@@ -4,6 +4,7 @@ An adapted linear layer computes ``W x + (alpha / r) B A x`` (Hu et al. 2021,
 https://arxiv.org/abs/2106.09685, equation 3). B starts at zero, so a fresh adapter changes nothing.
 """
 
+import warnings
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from core.models.bitsandbytes_library import quieten_bitsandbytes
 from core.models.loading import first_line
 from core.recipe.schema.adapters import Lora
 from core.seeding import derive_seed
+
+DEFAULT = "default"
+"""What peft calls an adapter that has no other name."""
 
 
 def make_trainable(model: Any, lora: Lora | None, seed: int, dtype: torch.dtype) -> None:
@@ -45,7 +49,7 @@ def make_trainable(model: Any, lora: Lora | None, seed: int, dtype: torch.dtype)
         )
 
 
-def attach_lora(model: Any, lora: Lora, seed: int) -> None:
+def attach_lora(model: Any, lora: Lora, seed: int, adapter: str = DEFAULT) -> None:
     """Put an adapter into ``model`` in place; afterwards only the adapter requires gradients.
 
     Args:
@@ -53,6 +57,7 @@ def attach_lora(model: Any, lora: Lora, seed: int) -> None:
         lora: Rank, scale, dropout, target layers and biases.
         seed: Seed of A's initial values; every matrix has a stream of its own, so that they do not
             depend on the order of layers. No global generator is read or left changed.
+        adapter: Its name, where a base has several.
 
     Raises:
         BackendError: No layer is called like any of the targets.
@@ -76,38 +81,44 @@ def attach_lora(model: Any, lora: Lora, seed: int) -> None:
     )
     try:
         # peft draws its own values first; the fork gives the global generator back untouched.
-        with torch.random.fork_rng(devices=[]):
-            peft.inject_adapter_in_model(config, model)
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            # Several adapters on one model are meant.
+            warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+            peft.inject_adapter_in_model(config, model, adapter_name=adapter)
     except ValueError as error:
         raise BackendError(
             f"models.student.lora.target_modules does not fit this model: {first_line(error)}",
             "Name linear layers of the decoder, such as q_proj or down_proj.",
         ) from error
-    install(model, lora.dropout)
-    initialise(model, seed)
+    install(model, lora.dropout, adapter)
+    initialise(model, seed, adapter)
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int, adapter: str = DEFAULT) -> None:
     """Draw A uniformly within ±1/sqrt(fan-in), the usual start of a linear layer; set B to zero.
 
     Both become float32 whatever the base is: bfloat16 would swallow steps below 1/256 of a weight.
     """
     for name, parameter in model.named_parameters():
+        if f".{adapter}." not in name:
+            continue
         if ".lora_" in name:
             parameter.data = parameter.data.float()
         if ".lora_A." in name:
-            generator = torch.Generator().manual_seed(derive_seed(seed, "lora", plain_name(name)))
+            generator = torch.Generator().manual_seed(
+                derive_seed(seed, "lora", plain_name(name, adapter))
+            )
             unit = torch.rand(parameter.shape, generator=generator)
             parameter.copy_((2 * unit - 1) * parameter.shape[1] ** -0.5)
         elif ".lora_B." in name:
             parameter.zero_()
 
 
-def plain_name(name: str) -> str:
+def plain_name(name: str, adapter: str = DEFAULT) -> str:
     """Return a parameter's name without peft's scaffolding: stable, and equal with and without it.
 
     ``…q_proj.base_layer.weight`` becomes ``…q_proj.weight``, and ``…q_proj.lora_A.default.weight``
     becomes ``…q_proj.lora_A.weight``.
     """
-    return name.replace(".base_layer.", ".").replace(".default.", ".")
+    return name.replace(".base_layer.", ".").replace(f".{adapter}.", ".")

@@ -182,6 +182,14 @@ class Backend(Protocol):
         """Overwrite the trainable parameters in place; names and shapes must match exactly."""
         ...
 
+    def check_gradients(self) -> None:
+        """Say after a backward pass whether it reached what it must and nothing else.
+
+        Raises:
+            RoleScopeError: The model shares its base, and another role's adapter was in force.
+        """
+        ...
+
     def move_to(self, device: torch.device) -> None:
         """Move every weight to a device; no bit of them changes."""
         ...

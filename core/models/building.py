@@ -35,6 +35,7 @@ class Placement:
             to share, and all cores otherwise.
         gradient_checkpointing: Recompute layers of the student in its backward pass.
         memory: Whether a model at rest leaves the device.
+        shared: Whether roles are adapters on one base.
     """
 
     device: str = "cpu"
@@ -42,6 +43,7 @@ class Placement:
     threads: int | None = None
     gradient_checkpointing: bool = False
     memory: MemoryRules = field(default_factory=MemoryRules)
+    shared: bool = False
 
     def directory(self, model_id: str) -> Path:
         """Return the directory that ``model_id`` names by digest or by path.
@@ -89,7 +91,12 @@ def place(runtime: Runtime) -> Placement:
     headroom = int(runtime.memory_auto_swap_vram_headroom_gb * GIB)
     rules = MemoryRules(runtime.memory_strategy, headroom)
     return Placement(
-        device, runtime.model_paths, runtime.threads, runtime.gradient_checkpointing, rules
+        device,
+        runtime.model_paths,
+        runtime.threads,
+        gradient_checkpointing=runtime.gradient_checkpointing,
+        memory=rules,
+        shared=runtime.models_runtime == "shared_backbone",
     )
 
 
@@ -151,11 +158,12 @@ def build_model(
         quantization=spec.quantization or "none",
         prepare_kbit_training=bool(spec.prepare_kbit_training),
         device=placement.device,
-        lora=_adapter_settings(adapter, lora),
+        lora=adapter_settings(adapter, lora),
         seed=seed,
         adapter=adapter.path if adapter is not None else None,
         trust_remote_code=bool(spec.tokenizer.trust_remote_code),
-        gradient_checkpointing=placement.gradient_checkpointing and lora is not None,
+        gradient_checkpointing=placement.gradient_checkpointing
+        and (lora is not None or placement.shared),
     )
     if adapter is not None:
         _check_tokenizer(adapter, backend.tokenizer)
@@ -164,11 +172,22 @@ def build_model(
     return backend
 
 
-def _adapter_settings(adapter: AdapterDirectory | None, lora: Lora | None) -> Lora | None:
+def adapter_settings(adapter: AdapterDirectory | None, lora: Lora | None) -> Lora | None:
     """Return what is trained: an adapter's own settings, with the dropout of this recipe."""
     if adapter is None:
         return lora
     return adapter.lora.model_copy(update={"dropout": lora.dropout if lora else 0.0})
+
+
+def check_adapter(adapter: AdapterDirectory, lora: Lora | None, tokenizer: TokenCodec) -> None:
+    """Refuse an adapter of another tokenizer, or one to go on training under other settings.
+
+    Raises:
+        BackendError: The settings differ.
+        TokenizerMismatchError: The tokenizer does.
+    """
+    _check_settings(adapter, lora)
+    _check_tokenizer(adapter, tokenizer)
 
 
 def _check_settings(adapter: AdapterDirectory, lora: Lora | None) -> None:

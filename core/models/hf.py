@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.errors import BackendError, ModelSourceError
+from core.errors import ModelSourceError
 from core.models.adapter_dropout import dropping
 from core.models.adapter_weights import load_adapter_tensors
 from core.models.adapters import make_trainable, plain_name
@@ -23,6 +23,7 @@ from core.models.backend import PADDING_POSITIONS, KVCache
 from core.models.checkpointing import checkpointed_layers, recomputing
 from core.models.head import check_head, head_of
 from core.models.loading import load_decoder, resolve_dtype
+from core.models.parameters import overwrite, parameter_digest
 from core.models.quantization import (
     GradientCheck,
     gradient_check,
@@ -206,17 +207,15 @@ class HFBackend:
         Raises:
             BackendError: Names or shapes differ; nothing was written.
         """
-        own = self.trainable()
-        expected = {name: tuple(p.shape) for name, p in own.items()}
-        given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        if expected != given:
-            differing = sorted(set(expected.items()) ^ set(given.items()))
-            raise BackendError(
-                f"the tensors do not fit this model: {differing[0][0]!r} differs in name or shape",
-                "Load tensors that were trained on the same base with the same adapter settings.",
-            )
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+        overwrite(self.trainable(), tensors)
+
+    @property
+    def model(self) -> nn.Module:
+        """The transformers model."""
+        return self._model
+
+    def check_gradients(self) -> None:
+        """Do nothing: the base is this model's alone."""
 
     def move_to(self, device: torch.device) -> None:
         """Move every weight, and the scales of quantised ones, to a device."""

@@ -108,7 +108,7 @@ def quantisation_tensors(model: nn.Module) -> dict[str, Tensor]:
     for name, layer in quantised_layers(model).items():
         for key, value in _scales(layer).items():
             if isinstance(value, Tensor):
-                found[f"{name}.weight.{key}"] = value
+                found[f"{name.removesuffix('.base_layer')}.weight.{key}"] = value
     return found
 
 

@@ -55,6 +55,7 @@ class Resident:
         state: Digest of the student state that its trainable weights hold; None if they are as
             built or were changed since.
         asleep: What it said before its weights went to the host; None while it is awake.
+        shared: Adapters of the roles that use this model as their base; None if none do.
         heard: What the probe heard of these weights; None if it has not listened yet.
     """
 
@@ -62,6 +63,7 @@ class Resident:
     identity: Identity
     state: str | None = None
     asleep: Probe | None = None
+    shared: object = None
     heard: Probe | None = None
 
     def load(self, digest: str, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
@@ -193,7 +195,7 @@ class Residents:
             backends = [one.backend for one in self._by_role.values()]
             fixed = next(filter(None, (obstacle(each.quantization) for each in backends)), None)
             memory = self._memory(identity.device)
-            self._settle(
+            self.settle(
                 decide(
                     rules,
                     device=identity.device,
@@ -207,8 +209,11 @@ class Residents:
             self._put_to_sleep(others, identity)
         return self.decision.swaps
 
-    def _settle(self, decision: Decision, rules: MemoryRules) -> None:
-        self._rules, self.decision = rules, decision
+    def settle(self, decision: Decision, rules: MemoryRules | None = None) -> None:
+        """Note how roles share the device from now on."""
+        if decision == self.decision and rules in (None, self._rules):
+            return
+        self._rules, self.decision = rules or self._rules, decision
         logger.info("memory: %s (%s)", decision.strategy, decision.reason)
 
     def _build(self, role: str, build: Callable[[], Backend], others: Collection[str]) -> Backend:
@@ -220,7 +225,7 @@ class Residents:
             movable = all(not obstacle(self._by_role[name].backend.quantization) for name in others)
             if self._rules.strategy != "auto" or not others or not movable:
                 raise
-        self._settle(crowded(role), self._rules)
+        self.settle(crowded(role), self._rules)
         self._put_to_sleep(others, next(iter(self._by_role.values())).identity)
         return build()
 

@@ -183,6 +183,9 @@ class ToyBackend:
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
 
+    def check_gradients(self) -> None:
+        """Do nothing: a toy shares no weight."""
+
     def move_to(self, device: torch.device) -> None:
         """Move every weight to a device; the parameters stay the same objects."""
         self.device = device

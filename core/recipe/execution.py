@@ -9,6 +9,7 @@ EXECUTION_KEYS: dict[str, str] = {
     "run.execution_plan_digest": "inherited.run_execution_plan_digest",
     "run.profile_identity": "inherited.run_profile_identity",
     "models.device": "device",
+    "models.runtime": "models_runtime",
     "models.teacher.plugin.path": "plugins.teacher",
     "environment.plugin.path": "plugins.environment",
     "selection.plugin.path": "plugins.selector",

@@ -93,6 +93,8 @@ class Runtime(Section):
     """Smallest ``chunk_size`` tried, positions."""
     gradient_checkpointing: bool = False
     """Recompute the student's layers in the backward pass: less memory, more time, equal bits."""
+    models_runtime: Literal["dual_model", "shared_backbone"] = "dual_model"
+    """Models of their own, or one base with an adapter per role: less memory, equal bits."""
     memory_strategy: Literal["resident", "swap", "auto"] = "auto"
     """Whether a model at rest leaves the device; ``auto`` lets it where not all of them fit."""
     memory_auto_swap_vram_headroom_gb: float = Field(default=2.0, ge=0, le=1024)

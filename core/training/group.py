@@ -161,6 +161,7 @@ def accumulate(
     except BaseException:
         clear_gradients(backend)
         raise
+    backend.check_gradients()
     for indices, output in zip(plan, outputs, strict=True):
         weights = [weight for i in indices for weight in reduction.weights[i]]
         broken = _first_non_finite(output, weights)

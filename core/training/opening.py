@@ -72,6 +72,12 @@ def open_model(
         device=placement.device,
     )
     use_threads(placement, spec.model.backend)
+    if placement.shared and spec.model.backend == "hf":
+        from core.models.shared_building import open_role
+
+        return open_role(RESIDENTS, role, spec, placement, fresh=fresh)
+    # A base that roles shared would lie beside the models that take their place.
+    RESIDENTS.evict("backbone")
     if fresh:
         RESIDENTS.evict(role)
     return RESIDENTS.acquire(

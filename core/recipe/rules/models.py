@@ -19,6 +19,7 @@ SHARED_FIELDS = (
     "dtype",
     "quantization",
     "attn_implementation",
+    "prepare_kbit_training",
     "trust_remote_code",
 )
 MINIMA = (
@@ -92,9 +93,9 @@ def minima_need_an_evaluation(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
             )
 
 
-def reference_needs_shared_backbone(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+def reference_needs_shared_backbone(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """4: a third policy exists on a shared backbone only."""
-    if recipe.models.reference is not None and recipe.models.runtime == "dual_model":
+    if recipe.models.reference is not None and runtime.models_runtime == "dual_model":
         yield problem(
             "models.reference",
             "needs models.runtime: shared_backbone",
@@ -105,11 +106,15 @@ def reference_needs_shared_backbone(recipe: Recipe, _: Runtime) -> Iterator[Prob
 def shared_backbone_needs_adapters(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """4: one set of weights needs an adapter per role, and stays where it is."""
     models = recipe.models
-    if models.runtime != "shared_backbone":
+    if runtime.models_runtime != "shared_backbone":
         return
     reasons = {
         "models.backend": (models.backend == "toy", "the toy backend has no adapters"),
         "models.student.lora.enabled": (not models.student.lora.enabled, "the student needs LoRA"),
+        "models.student.lora.bias": (
+            models.student.lora.bias != "none",
+            "biases of the base are every role's",
+        ),
         "models.teacher.adapter": (models.teacher.adapter is None, "the teacher needs an adapter"),
         "runtime.memory_strategy": (
             runtime.memory_strategy == "swap",
@@ -125,9 +130,9 @@ def shared_backbone_needs_adapters(recipe: Recipe, runtime: Runtime) -> Iterator
             )
 
 
-def shared_backbone_is_one_model(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+def shared_backbone_is_one_model(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
     """4: roles on one backbone agree in everything but the adapter."""
-    if recipe.models.runtime != "shared_backbone":
+    if runtime.models_runtime != "shared_backbone":
         return
     student = recipe.models.student
     for key, model in roles(recipe).items():

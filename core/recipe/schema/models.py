@@ -105,8 +105,6 @@ class Models(Section):
 
     backend: Literal["toy", "hf"] = "toy"
     """``toy``: the small decoder of this project; ``hf``: any transformers causal decoder."""
-    runtime: Literal["dual_model", "shared_backbone"] = "dual_model"
-    """Two models, or one set of weights with an adapter per role."""
     student: Student
     """The model that is trained."""
     teacher: Teacher

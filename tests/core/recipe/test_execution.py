@@ -28,13 +28,14 @@ FIXED_BY_A_RULE = ("cache.strict_policy_version", "cache.reuse_across_policy_ver
 
 WITH_OWN_TESTS = (
     *FIXED_BY_A_RULE,
+    "models.runtime",
     *(key for key in EXECUTION_KEYS if key.endswith(".plugin.path")),  # test_plugin_keys
 )
 
 
 def test_every_execution_key_has_a_field_of_its_own():
     targets = [f"runtime.{field}" for field in EXECUTION_KEYS.values()]
-    assert len(set(targets)) == len(targets) == 39
+    assert len(set(targets)) == len(targets) == 40
     assert set(targets) <= set(fields())
 
 
@@ -77,4 +78,16 @@ def test_device_paths_and_slots_change_no_step(accepted, override):
 def test_the_memory_strategy_changes_no_key(accepted, changed, key):
     left, right = accepted(), accepted(key)
     assert left.runtime != right.runtime
+    assert changed(left.recipe, right.recipe) == set()
+
+
+def test_one_base_for_all_roles_changes_no_key(accepted, changed):
+    roles = (
+        "models.backend=hf",
+        "models.student.model_id=base",
+        "models.teacher.model_id=base",
+        "models.teacher.adapter.path=a",
+    )
+    left, right = accepted(*roles), accepted(*roles, "models.runtime=shared_backbone")
+    assert (left.runtime.models_runtime, left.recipe) == ("dual_model", right.recipe)
     assert changed(left.recipe, right.recipe) == set()

@@ -74,6 +74,7 @@ def test_reference_on_two_models(judged):
     [
         ("models.backend=toy", "models.backend"),
         ("models.student.lora.enabled=false", "models.student.lora.enabled"),
+        ("models.student.lora.bias=all", "models.student.lora.bias"),
         ("models.teacher.adapter=null", "models.teacher.adapter"),
         ("memory.strategy=swap", "runtime.memory_strategy"),
     ],
@@ -94,6 +95,7 @@ def test_shared_backbone_needs_an_adapter_per_role(judged, override, key):
         "dtype=bfloat16",
         "quantization=nf4",
         "attn_implementation=eager",
+        "prepare_kbit_training=false",
         "trust_remote_code=true",
     ],
 )

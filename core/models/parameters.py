@@ -1,0 +1,43 @@
+"""Named parameters as a whole: their digest, and other values for them."""
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from core.errors import BackendError
+
+
+@torch.no_grad()
+def overwrite(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Overwrite parameters in place.
+
+    Args:
+        own: What is written to, by name.
+        tensors: The values; names and shapes must be the same.
+
+    Raises:
+        BackendError: Names or shapes differ; nothing was written.
+    """
+    expected = {name: tuple(p.shape) for name, p in own.items()}
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != given:
+        differing = sorted(set(expected.items()) ^ set(given.items()))
+        raise BackendError(
+            f"the tensors do not fit this model: {differing[0][0]!r} differs in name or shape",
+            "Load tensors that were trained on the same base with the same adapter settings.",
+        )
+    for name, tensor in tensors.items():
+        own[name].copy_(tensor)
+
+
+def parameter_digest(parameters: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 over sorted names, types, shapes and bytes of tensors."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(parameters.items()):
+        tensor = parameter.detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        # numpy has no bfloat16: hash the bytes.
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
