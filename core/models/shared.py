@@ -124,9 +124,9 @@ class SharedBackbone:
         self.active = role
         trained = self._roles[STUDENT].own if STUDENT in self._roles else {}
         for parameter in self._adapter_parameters():
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad = False
         for parameter in trained.values():
-            parameter.requires_grad_(requires_grad=True)
+            parameter.requires_grad = True
 
     def _is_unsettled(self) -> bool:
         """Whether peft attached something since the last switch, which turns adapters on."""
