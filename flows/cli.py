@@ -77,8 +77,14 @@ def plan(
     strict_code: Annotated[
         bool, typer.Option("--strict-code", help="Treat changed code as a miss.")
     ] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Predict peaks instead.")] = False,
 ) -> None:
     """Say what a run would compute, and why, without running anything."""
+    if memory:
+        from flows.memory import memory_text
+
+        print(memory_text(recipe, overrides or [], as_json=as_json))
+        return
     from flows.plan import plan_recipe, print_plan
 
     words = [*(overrides or []), *(["runtime.strict_code=true"] if strict_code else [])]

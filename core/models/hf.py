@@ -23,7 +23,7 @@ from core.models.backend import PADDING_POSITIONS, KVCache
 from core.models.checkpointing import checkpointed_layers, recomputing
 from core.models.head import check_head, head_of
 from core.models.loading import load_decoder, resolve_dtype
-from core.models.parameters import overwrite, parameter_digest
+from core.models.parameters import overwrite
 from core.models.quantization import (
     GradientCheck,
     gradient_check,

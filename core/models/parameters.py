@@ -1,6 +1,5 @@
-"""Named parameters as a whole: their digest, and other values for them."""
+"""Named parameters as a whole: other values for them, or none at all."""
 
-import hashlib
 from collections.abc import Mapping
 
 import torch
@@ -30,14 +29,3 @@ def overwrite(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
         )
     for name, tensor in tensors.items():
         own[name].copy_(tensor)
-
-
-def parameter_digest(parameters: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 over sorted names, types, shapes and bytes of tensors."""
-    digest = hashlib.sha256()
-    for name, parameter in sorted(parameters.items()):
-        tensor = parameter.detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        # numpy has no bfloat16: hash the bytes.
-        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
