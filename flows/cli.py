@@ -53,8 +53,7 @@ def run(
     overrides: Overrides = None,
     as_json: AsJson = False,
     offline: Annotated[
-        bool,
-        typer.Option("--offline", help="Ask the Hub for nothing: runtime.offline=true."),
+        bool, typer.Option("--offline", help="Ask the Hub for nothing: runtime.offline=true.")
     ] = False,
 ) -> None:
     """Run a recipe in this process; what was computed before is not computed again."""
