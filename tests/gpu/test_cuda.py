@@ -6,6 +6,7 @@ import torch
 from core.environments.base import make_splits
 from core.environments.registry import make_environment
 from core.models.roles import Identity, Residents
+from core.models.shape import ModelShape
 from core.models.swap import MemoryRules
 from core.models.toy import ToyBackend, ToyConfig
 from core.models.toy_tokenizer import ToyTokenizer
@@ -14,6 +15,7 @@ from core.rollout.independence import measured_independence
 from core.rollout.limits import EpisodeLimits, SamplingSpec
 from core.rollout.noise import uniforms
 from core.rollout.shape import EngineShape
+from core.training.memory_plan import saved_bytes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -89,3 +91,19 @@ def test_weights_come_back_from_the_host_with_every_bit():
     acquire("student")
     assert student.device.type == "cuda"
     assert all(torch.equal(p.cpu(), before[name]) for name, p in student.trainable().items())
+
+
+def test_a_backward_pass_takes_about_what_is_planned():
+    backend = ToyBackend(ToyConfig(256, 4, 4, 512, 512), 1, ToyTokenizer(), device="cuda")
+    shape = ModelShape(256, 4, 4, 4, 64, 512, backend.vocab_size, tied=True, dtype="float32")
+    tokens = torch.arange(8 * 512, device="cuda").reshape(8, 512) % backend.vocab_size
+    lengths = torch.full((8,), 512, device="cuda")
+    backend.hidden_states(tokens, lengths).sum().backward()
+    for parameter in backend.parameters.values():
+        parameter.grad = None
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    backend.hidden_states(tokens, lengths).sum().backward()
+    measured = torch.cuda.max_memory_allocated() - before
+    planned = saved_bytes(shape, 8, 512, rank=0) + shape.weight_bytes
+    assert 0.7 <= planned / measured <= 1.6
