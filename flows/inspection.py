@@ -1,6 +1,7 @@
 """``opd inspect``: the provenance of a run's tokens, and one episode token by token."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from core.runs.inspection import (
 )
 from core.runs.reading import open_run, status_of
 
+PIPED = 200
+"""Columns of what is not printed to a terminal."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -51,7 +54,8 @@ def inspect(directory: Path, episode: str | None, *, episodes: bool) -> dict[str
 
 def print_inspection(found: dict[str, Any], console: Console | None = None) -> None:
     """Print what :func:`inspect` returned."""
-    console = console or Console(highlight=False)
+    # A pipe has no width: what is read by a program is not cut.
+    console = console or Console(highlight=False, width=None if sys.stdout.isatty() else PIPED)
     if "tokens" in found:
         _print_episode(EpisodeView.model_validate(found), console)
         return
@@ -100,7 +104,7 @@ def _print_episode(view: EpisodeView, console: Console) -> None:
     for name in ("position", "id", "mask", "weight", "log-prob", "teacher", "entropy"):
         table.add_column(name, justify="right")
     for name in ("divergence", "span", "token"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True, overflow="fold")
     for row in view.tokens:
         table.add_row(*_cells(row))
     console.print(table)

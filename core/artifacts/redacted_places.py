@@ -15,7 +15,7 @@ _QUERY_SECRET = re.compile(
 _ROOTS = "home|Users|root|tmp|var|etc|mnt|media|private|Volumes|workspace"
 _START = re.compile(
     rf"/(?:{_ROOTS})(?![\w.-])"  # well-known roots, even behind a letter: -I/home/ann
-    r"|(?<![\w/<.~)\]-])/(?!\d+(?![\w./-]))[\w.@~+%$-]"
+    r"|(?<![\w/<.~)\]-])(?<!<\\)/(?!\d+(?![\w./-]))[\w.@~+%$-]"
     r"|(?<![\w/:])//[\w.-]+/"
     r"|(?<![A-Za-z0-9])[A-Za-z]:(?:\\|/(?!/))"
     r"|\\\\[\w.?-]"

@@ -82,7 +82,9 @@ _ASSIGNED = re.compile(
     r"(?P<value>\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?|[^\n]+)"
 )
 _GONE = re.compile(rf"[\"']?(?:(?:Bearer|Basic)[ \t]+)?{REDACTED}[\"']?", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?\W*")
+_NUMBER = re.compile(
+    r"(?:[-+]?\d[\d._]*(?:[eE][-+]?\d+)?|null|None|true|false|True|False)(?=[\s,;}\])]|\Z)"
+)
 _SECRET_WORD = re.compile(
     r"token|secret|passw|pwd|passphrase|credential|authorization|cookie|key|session|name|homedir"
     r"|home_?dir",
@@ -173,7 +175,7 @@ def _is_secret(match: re.Match[str]) -> bool:
     value = match["value"]
     if not is_sensitive(match["key"]) or _GONE.fullmatch(value):
         return False
-    return not _NUMBER.fullmatch(value) or is_sensitive(match["key"], 0)
+    return not _NUMBER.match(value) or is_sensitive(match["key"], 0)
 
 
 def _replacement(value: str) -> str:

@@ -13,7 +13,7 @@ import json
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from secrets import token_hex
@@ -130,7 +130,7 @@ def _portable(name: str, path: Path) -> tuple[Content, bool]:
     if name == layout.TOKEN_ANALYSIS:
         return _token_rows(path.read_bytes()), False
     if name.endswith(".jsonl"):
-        return b"".join(_line(redact(row)) for row in _rows(path.read_bytes())), False
+        return _lines(path.read_bytes(), redact), False
     if name.endswith(".json"):
         return _document(path.read_bytes()), False
     if name.endswith(".yaml"):
@@ -158,10 +158,14 @@ def _yaml(data: bytes, name: str) -> bytes:
     return f"# redacted: comments and layout are gone\n{write_document(shown)}".encode()
 
 
-def _rows(data: bytes) -> Iterator[Any]:
-    for line in data.split(b"\n"):
-        if line:
-            yield parse_strict(line.decode())
+def _lines(data: bytes, change: Callable[[Any], Any]) -> bytes:
+    """Return JSON lines with each row changed; a row that stays the same stays byte for byte."""
+    lines = []
+    for line in filter(None, data.split(b"\n")):
+        row = parse_strict(line.decode())
+        shown = change(row)
+        lines.append(line + b"\n" if shown == row else _line(shown))
+    return b"".join(lines)
 
 
 def _line(row: Any) -> bytes:
@@ -169,12 +173,15 @@ def _line(row: Any) -> bytes:
 
 
 def _episodes(data: bytes) -> tuple[bytes, bool]:
-    lines, spoken = [], False
-    for row in _rows(data):
+    spoken = False
+
+    def change(row: Json) -> Json:
+        nonlocal spoken
         shown = redact(row)
         spoken = _hide_tokens(row, shown) or spoken
-        lines.append(_line(shown))
-    return b"".join(lines), spoken
+        return shown
+
+    return _lines(data, change), spoken
 
 
 def _hide_tokens(row: Json, shown: Json) -> bool:
@@ -190,17 +197,19 @@ def _hide_tokens(row: Json, shown: Json) -> bool:
 
 def _token_rows(data: bytes) -> bytes:
     """Redact pieces of tokens by the text that they make together, episode by episode."""
-    rows = list(_rows(data))
-    texts: dict[str, list[Json]] = {}
-    for row in rows:
-        texts.setdefault(row["trajectory_id"], []).append(row)
-    for own in texts.values():
-        text = "".join(row["token_piece"] for row in own)
-        if redact_text(text) != text:
-            for row in own:
-                row.update(token_piece="", token_id=REPLACED)
-                row.update(student_top_token=None, teacher_top_token=None)
-    return b"".join(_line(redact(row)) for row in rows)
+    texts: dict[str, str] = {}
+    for line in filter(None, data.split(b"\n")):
+        row = parse_strict(line.decode())
+        name = row["trajectory_id"]
+        texts[name] = texts.get(name, "") + row["token_piece"]
+    told = {name for name, text in texts.items() if redact_text(text) != text}
+    gone = {"token_piece": "", "token_id": REPLACED}
+    gone |= {"student_top_token": None, "teacher_top_token": None}
+
+    def change(row: Json) -> Json:
+        return redact(row | gone if row["trajectory_id"] in told else row)
+
+    return _lines(data, change)
 
 
 def _write_zip(path: Path, members: Mapping[str, Content], suffix: str) -> None:

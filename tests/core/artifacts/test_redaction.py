@@ -56,6 +56,7 @@ def test_the_published_texts_are_redacted_and_no_part_of_a_path_stays(text, show
         ("$HOME/x y", "<local>"),
         ("//server/share/x", "<local>"),
         ("d:/data/x", "<local>"),
+        ('{"path": "' + chr(92) + "/data" + chr(92) + '/x"}', '{"path": "' + chr(92) + "<local>"),
         ("\\\\?\\C:\\x", "<local>"),
         ('{"path": "/data/a b/x", "n": 3}', '{"path": "<local>", "n": 3}'),
         ("'/home/ann/it's here'", "'<local>'"),
@@ -79,6 +80,9 @@ def test_nothing_of_a_place_or_a_secret_stays(text, shown):
     [
         "1/2 and 3 / 4 and (7)/(3)",
         "</final> and <br/> and a/b",
+        '{"error": "<tool_call> has no <' + chr(92) + '/tool_call>", "ok": false}',
+        "max_selected_training_tokens: null",
+        "rollout: {max_new_tokens_per_turn: 12, max_total_tokens: 128}",
         "recipes/data/word_problems.jsonl, ./x, ../y",
         "sha256:0123456789abcdef",
         "calc-train-7:c1:0",

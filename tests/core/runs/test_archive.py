@@ -68,6 +68,7 @@ def test_an_archive_says_what_was_changed_and_what_was_left_out(tiny):
     manifest, _ = exported_files(open_run(tiny.directory))
     assert manifest.exported is not None
     assert set(manifest.exported["left_out"]) == {"local.json"}
+    assert manifest.exported["redacted"] == []
     assert manifest.exported["of"] == load_manifest(tiny.directory).digest
 
 
