@@ -144,6 +144,10 @@ class NumericsError(OpdError):
     """A loss or gradient is not finite; the step was not committed."""
 
 
+class BenchmarkError(OpdError):
+    """Some arms of a benchmark failed; the others are there."""
+
+
 class CanaryError(OpdError):
     """A self-test at the start of training failed; nothing was updated."""
 

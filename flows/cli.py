@@ -12,9 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import InterruptedRunError, OpdError, QualificationError
+from flows.benchmark_command import benchmark
 from flows.cache import app as cache
 from flows.environments import app as environments
 from flows.run_directories import export_run, inspect, report
+from flows.schema import schema
 
 app = typer.Typer(
     name="opd",
@@ -28,6 +30,8 @@ for command in (inspect, report, export_run):
     app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(environments, name="env")
 app.add_typer(cache, name="cache")
+app.command()(benchmark)
+app.command()(schema)
 
 INTERRUPTED = InterruptedRunError.exit_code
 LAST_ERROR = Path(".opd/last-error.log")
@@ -78,15 +82,19 @@ def plan(
     ] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Predict peaks instead.")] = False,
 ) -> None:
-    """Say what a run would compute, and why, without running anything."""
+    """Say what a run or a benchmark would compute, and why, without running anything."""
     if memory:
         from flows.memory import memory_text
 
         print(memory_text(recipe, overrides or [], as_json=as_json))
         return
+    from flows.benchmark_plan import grid_text
     from flows.plan import plan_recipe, print_plan
 
     words = [*(overrides or []), *(["runtime.strict_code=true"] if strict_code else [])]
+    if shown := grid_text(recipe, words, as_json=as_json):
+        print(shown)
+        return
     planned = plan_recipe(recipe, words)
     if as_json:
         _print_json(planned.as_document())
@@ -242,14 +250,6 @@ def recipes() -> None:
     from flows.recipes import list_recipes
 
     print(list_recipes(Path("recipes")))
-
-
-@app.command()
-def schema() -> None:
-    """Print the JSON Schema of a recipe, for editors."""
-    from core.recipe.editor_schema import json_schema
-
-    _print_json(json_schema())
 
 
 def _die_on_second_interrupt() -> None:

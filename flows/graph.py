@@ -54,6 +54,7 @@ def run_graph(
     stopped: Callable[[Ref], StopReason | None] = never_stopped,
     gate: Gate = Gate(),
     run: RunRefs | None = None,
+    cold: Recipe | None = None,
 ) -> RunRefs:
     """Walk one run: splits, traces, teacher and its gate, cold start, cycles, evaluations, report.
 
@@ -63,11 +64,10 @@ def run_graph(
         stopped: Says of a student after a cycle whether the run ends with it.
         gate: What is known of the teacher, and who judges it.
         run: Filled as the run goes on, for a caller who wants to know how far it came.
+        cold: Recipe whose cold start it begins from; None for its own.
     """
-    run = RunRefs() if run is None else run
-    prepare_teacher_and_tasks(recipe, call, run)
-    _pass_gate(recipe, call, run, gate)
-    start(recipe, call, run, stopped)
+    run = prepare_run(recipe, call, gate, run)
+    start(recipe, call, run, stopped, cold)
     continue_supervised(recipe, call, run, stopped)
     for number in range(num_cycles(recipe)):
         cycle(recipe, call, run, number, stopped)
@@ -76,6 +76,14 @@ def run_graph(
     report = steps.report_spec(recipe)
     if report is not None:
         run.report = call(write_report, report, name=recipe.run.mode, **run.parts)
+    return run
+
+
+def prepare_run(recipe: Recipe, call: Call, gate: Gate, run: RunRefs | None = None) -> RunRefs:
+    """Walk what comes before any student, and have the teacher judged."""
+    run = RunRefs() if run is None else run
+    prepare_teacher_and_tasks(recipe, call, run)
+    _pass_gate(recipe, call, run, gate)
     return run
 
 

@@ -1,13 +1,15 @@
 """``opd plan``: which steps a run would compute, and why, without running anything."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from core.artifacts.explain import explain
+from core.artifacts.key import canonical_json
 from core.artifacts.record import ArtifactRef, Record
 from core.artifacts.store import Store
 from core.errors import QualificationError
@@ -21,6 +23,7 @@ from flows.sources import locate
 from tasks.caching import Step, hit_labels
 
 Status = Literal["hit", "miss", "unknown"]
+Walked = TypeVar("Walked")
 SHOWN_REASONS = 6
 
 
@@ -30,6 +33,8 @@ class Unknown:
 
     step: str
     name: str
+    mark: str = ""
+    """Equal for equal steps."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,14 @@ class PlannedStep:
     key: str | None = None
     reasons: tuple[str, ...] = ()
     """Why it is a miss; for a hit, what changed without making it one."""
+    seconds: float | None = None
+    """Wall seconds that it took, or that a step of its name took last; null where none did."""
+    mark: str = ""
+    """Equal for equal steps of several runs, whether their keys are known or not."""
+
+    def as_unknown(self) -> Unknown:
+        """Return what stands for its artifact until that is there."""
+        return Unknown(self.step, self.name, self.mark)
 
 
 @dataclass
@@ -86,55 +99,94 @@ def plan(recipe: Recipe, runtime: Runtime) -> Plan:
         StoreError: The store cannot be read.
     """
     check(recipe, runtime)
-    store = Store(runtime.store)
-    planner = _Planner(store, runtime)
-    gate = gate_of(recipe, runtime, store)
-    try:
-        run_graph(recipe, planner, lambda student: stop_reason(student, store), gate)
-    except QualificationError as error:
-        planner.plan.refusal = error.message
+    planner = Planner(Store(runtime.store), runtime)
+    planner.walk(recipe, run_graph)
     return planner.plan
 
 
-class _Planner:
-    """The ``call`` of a plan: it looks up where running would compute."""
+class Planner:
+    """The ``call`` of a plan: it looks up where running would compute.
 
-    def __init__(self, store: Store, runtime: Runtime) -> None:
+    Args:
+        store: Where it looks.
+        runtime: Whether changed code is a miss, and where plug-ins lie.
+        history: Records by kind that were read already; shared by the plans of several runs.
+        explains: Say why a miss is one; null reasons are cheaper.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runtime: Runtime,
+        history: dict[str, list[Record]] | None = None,
+        *,
+        explains: bool = True,
+    ) -> None:
         self.plan = Plan()
         self._store = store
         self._runtime = runtime
-        self._siblings: dict[str, list[Record]] = {}
+        self._history = {} if history is None else history
+        self._explains = explains
+
+    def walk(self, recipe: Recipe, graph: Callable[..., Walked]) -> Walked | None:
+        """Walk a graph of a recipe; None where the run ends at its teacher's gate."""
+        store = self._store
+        gate = gate_of(recipe, self._runtime, store)
+        try:
+            return graph(recipe, self, lambda student: stop_reason(student, store), gate)
+        except QualificationError as error:
+            self.plan.refusal = error.message
+            return None
 
     def __call__(
         self, step: Step, spec: BaseModel, *, name: str, **parents: Any
     ) -> ArtifactRef | Unknown:
+        """Look one step up."""
         missing = [parent for parent in parents.values() if isinstance(parent, Unknown)]
         if missing:
             where = f"{missing[0].step} {missing[0].name}"
-            return self._note(step, name, "unknown", None, (f"its key is known after {where}",))
+            mark = _mark(step, spec, parents)
+            return self._note(step, name, "unknown", mark, (f"its key is known after {where}",))
         request = step.request(spec, runtime=self._runtime, name=name, **parents)
         key = request.identity
         found = self._store.recall(key.key, step.kind)
         if found is None:
-            return self._note(step, name, "miss", key.key, self._why(step, key.payload))
-        labels = tuple(hit_labels(request, self._store.record(found)))
+            why = self._why(step, key.payload) if self._explains else ()
+            return self._note(step, name, "miss", key.key, why)
+        record = self._store.record(found)
+        labels = tuple(hit_labels(request, record))
         served = self._store.recall(key.key, step.kind, code=request.required_code)
         if served is None:
             return self._note(step, name, "miss", key.key, labels)
-        self._note(step, name, "hit", key.key, labels)
+        seconds = record.provenance.wall_time_s
+        line = PlannedStep(step.name, name, "hit", key.key, labels, seconds, key.key)
+        self.plan.steps.append(line)
         return served
 
     def _note(
-        self, step: Step, name: str, status: Status, key: str | None, reasons: tuple[str, ...]
+        self, step: Step, name: str, status: Status, mark: str, reasons: tuple[str, ...]
     ) -> Unknown:
-        self.plan.steps.append(PlannedStep(step.name, name, status, key, reasons))
-        return Unknown(step.name, name)
+        key = mark if status == "miss" else None
+        line = PlannedStep(step.name, name, status, key, reasons, self._last(step, name), mark)
+        self.plan.steps.append(line)
+        return Unknown(step.name, name, mark)
+
+    def _siblings(self, step: Step) -> list[Record]:
+        if step.kind not in self._history:
+            self._history[step.kind] = self._store.siblings(step.kind)
+        return [one for one in self._history[step.kind] if one.task == step.name]
+
+    def _last(self, step: Step, name: str) -> float | None:
+        """Return how long a step of this name took when it ran last."""
+        if not self._explains:
+            return None
+        found = self._siblings(step)
+        found = [one for one in found if one.name == name] or found
+        newest = max(found, key=lambda one: one.provenance.started, default=None)
+        return newest.provenance.wall_time_s if newest is not None else None
 
     def _why(self, step: Step, payload: dict[str, Any]) -> tuple[str, ...]:
-        if step.kind not in self._siblings:
-            self._siblings[step.kind] = self._store.siblings(step.kind)
-        siblings = [one for one in self._siblings[step.kind] if one.task == step.name]
-        sibling, differences = explain(payload, siblings)
+        sibling, differences = explain(payload, self._siblings(step))
         if sibling is None:
             return ("never computed in this store",)
         if not differences:
@@ -143,6 +195,17 @@ class _Planner:
         shown = [f"{d.path}: {d.there} → {d.here}" for d in differences[:SHOWN_REASONS]]
         more = len(differences) - SHOWN_REASONS
         return (near, *shown, *([f"… and {more} more"] if more > 0 else []))
+
+
+def _mark(step: Step, spec: BaseModel, parents: Mapping[str, Any]) -> str:
+    """Return what tells a step whose key is not known yet from any other such step."""
+    marks = {
+        role: one.mark if isinstance(one, Unknown) else one.digest
+        for role, one in parents.items()
+        if one is not None
+    }
+    asked = {"task": step.name, "version": step.version, "spec": spec, "parents": marks}
+    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
 MARKS: dict[Status, str] = {"hit": "cached ", "miss": "compute", "unknown": "after  "}

@@ -28,7 +28,7 @@ def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> 
     if not quiet:
         for note in loaded.notes:
             print(f"note: {note}")
-    with server(meanwhile=_prepare), bar(quiet=quiet):
+    with server(meanwhile=prepare), bar(quiet=quiet):
         from flows.opd_cycle import opd_cycle
 
         summary = opd_cycle(
@@ -43,7 +43,7 @@ def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> 
     return summary
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Do what needs no server while an embedded one starts: import, and read our own sources."""
     from flows import graph, opd_cycle, student_graph
 

@@ -20,14 +20,26 @@ from tasks.update_student import update_student
 
 
 def start(
-    recipe: Recipe, call: Call, run: RunRefs, stopped: Callable[[Ref], StopReason | None]
+    recipe: Recipe,
+    call: Call,
+    run: RunRefs,
+    stopped: Callable[[Ref], StopReason | None],
+    cold_recipe: Recipe | None = None,
 ) -> None:
-    """Walk from the untrained student to the one that every arm of a seed starts from."""
+    """Walk from the untrained student to the one that every arm of a seed starts from.
+
+    Args:
+        recipe: What is computed.
+        call: Runs or plans one step.
+        run: Has tasks, traces and teacher already.
+        stopped: Says of a student whether the run ends with it.
+        cold_recipe: Recipe whose cold start it is; None for the same.
+    """
     seed = f"seed-{recipe.run.seed}"
     run.student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
     if recipe.eval.baseline_enabled:
         _evaluate(recipe, call, run, -1)
-    cold = steps.cold_start_spec(recipe)
+    cold = steps.cold_start_spec(cold_recipe or recipe)
     if cold is not None:
         run.student = call(cold_start, cold, name=seed, student=run.student, traces=run.traces)
         run.parts["cold_start"] = run.student

@@ -1,13 +1,27 @@
 """A grid over recipes: every combination of some keys' values, as ordinary overrides."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from core.errors import RecipeError
 from core.recipe.loading import Loaded, load
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of everything in nested mappings."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the ``key=value`` overrides that write nested mappings into a recipe."""
+    return tuple(f"{key}={json.dumps(value)}" for key, value in leaves(values))
 
 
 def grid(axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, ...]]:
@@ -19,11 +33,19 @@ def grid(axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, ...]]:
     Raises:
         RecipeError: An axis has no values.
     """
+    return [assignments(point) for point in points(axes)]
+
+
+def points(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return every combination of the values, by key; the last axis varies fastest.
+
+    Raises:
+        RecipeError: An axis has no values.
+    """
     for key, values in axes.items():
         if not values:
             raise RecipeError(f"the sweep over {key} has no values", "Give at least one.")
-    options = [[f"{key}={json.dumps(value)}" for value in values] for key, values in axes.items()]
-    return [tuple(point) for point in product(*options)]
+    return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 
 def load_grid(

@@ -9,7 +9,9 @@ from core.recipe.loading import from_yaml, load, load_recipe, load_text, to_yaml
 from core.recipe.model_steps import teacher_spec
 from core.recipe.steps import cold_start_spec
 
-RECIPES = sorted(Path("recipes").rglob("*.yaml"))
+RECIPES = sorted(
+    path for path in Path("recipes").rglob("*.yaml") if path.parent.name != "benchmarks"
+)
 
 MINIVERL_TOY_CPU = """\
 schema_version: 1

@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+
+from core.errors import RecipeError
+from core.recipe.benchmark_loading import is_benchmark, load_benchmark, read_benchmark
+
+SHIPPED = sorted(Path("recipes/benchmarks").glob("*.yaml"))
+SMALL = "name: small\nbase: {base}\nseeds: [1]\narms: [{{name: opd}}]\n"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return f(text): a benchmark file that has a base beside it."""
+    (tmp_path / "toy.yaml").write_text(Path("recipes/toy.yaml").read_text())
+
+    def write(text=SMALL):
+        path = tmp_path / "small.yaml"
+        path.write_text(text.format(base="toy.yaml"))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_benchmark_loads(path):
+    grid = load_benchmark(path)
+    assert is_benchmark(path)
+    assert len(grid.cells) == len(grid.arms) * len(grid.benchmark.seeds) >= 5
+
+
+def test_the_toy_benchmark_has_every_kind_of_arm():
+    grid = load_benchmark("recipes/benchmarks/toy.yaml")
+    assert len(grid.arms) >= 5
+    assert len(grid.benchmark.seeds) >= 3
+    modes = {(cell.recipe.run.mode, cell.recipe.train.opd_freshness) for cell in grid.cells}
+    assert modes == {
+        ("opd", "strict"),
+        ("opd", "replay"),
+        ("sft", "strict"),
+        ("offline_kd", "strict"),
+    }
+
+
+def test_a_recipe_is_no_benchmark():
+    assert not is_benchmark("recipes/toy.yaml")
+    assert not is_benchmark("recipes/none.yaml")
+
+
+def test_the_base_is_found_beside_the_benchmark(written):
+    assert load_benchmark(written()).common[1].recipe.environment.name == "calculator"
+
+
+def test_overrides_change_the_benchmark_or_what_its_arms_share(written):
+    overrides = ["seeds=[4, 5]", "train.cycles=3", "runtime.slots=2", "cold_start.cycles=9"]
+    grid = load_benchmark(written(), overrides)
+    assert grid.benchmark.seeds == (4, 5)
+    assert {cell.recipe.train.cycles for cell in grid.cells} == {3}
+    assert grid.runtime.slots == 2
+    assert grid.cells[0].recipe.cold_start.cycles == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (SMALL + "sedes: [1]\n", "5: sedes: there is no such key", "seeds"),
+        ("name: x\nseeds: [1]\narms: [{{name: a}}]\n", "base: is required and missing", "Add it"),
+        (SMALL.replace("name: opd", "nmae: opd"), "arms", ""),
+        (SMALL.replace("[1]", "[x]"), "seeds", "another value"),
+        (SMALL.replace("{base}", "none.yaml"), "no such recipe", ""),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(written, text, message, hint):
+    with pytest.raises(RecipeError) as caught:
+        load_benchmark(written(text))
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
+    with pytest.raises(RecipeError, match="no benchmark can be read there"):
+        read_benchmark(tmp_path / "none.yaml")
