@@ -14,6 +14,7 @@ from core.report.page import episode_view, render
 from core.report.run_report import run_report
 from core.runs.manifest import load_manifest, write_manifest
 from core.runs.reading import open_run
+from core.runs.recorder import write_run
 
 REPO = Path(__file__).resolve().parents[3]
 HOSTILE = [
@@ -32,6 +33,29 @@ def test_the_directory_alone_gives_the_report_of_the_store(tiny):
     assert from_files == from_store
     assert render(from_files) == (tiny.directory / "report.html").read_text()
     assert summary(from_files) == (tiny.directory / "summary.md").read_text()
+
+
+OFFLINE = ("run.mode=offline_kd", "cache.reuse_across_policy_versions=true")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run.mode=sft",),
+        (*OFFLINE, "offline_kd.trajectory_source=oracle"),
+        (*OFFLINE, "offline_kd.trajectory_source=frozen_student"),
+        ("train.opd_freshness=replay", "train.gradient_accumulation_steps=2"),
+        ("train.max_selected_training_tokens=40",),
+    ],
+    ids=["sft", "oracle", "frozen", "replay", "budget"],
+)
+def test_every_kind_of_run_has_one_report_whoever_reads_it(tmp_path, computed, words):
+    found = computed(tmp_path, *words)
+    spec = report_spec(found.recipe)
+    assert spec is not None
+    directory = write_run(found.store, found.run.artifacts(), found.recipe, found.runtime)
+    from_store = assemble(found.store, found.run.parts, spec)
+    assert run_report(open_run(directory)) == from_store
 
 
 def test_a_report_speaks_only_of_tokens_that_the_student_wrote(tiny):
@@ -99,6 +123,7 @@ from core.report.run_report import run_report
 from core.runs.archive import export_run
 from core.runs.inspection import episode_ids, episode_view, provenance_table
 from core.runs.reading import open_run
+from core.runs.recorder import write_run
 run = open_run(Path(sys.argv[1]))
 data = run_report(run)
 assert "after OPD" in render(data) and "after OPD" in summary(data)
