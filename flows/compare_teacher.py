@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
+from prefect.artifacts import create_markdown_artifact
 
 from core.artifacts.codec import read_json
 from core.artifacts.record import ArtifactRef
@@ -17,6 +18,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.sources import split_size
 from core.trajectory.io import read_trajectories
 from core.trajectory.trajectory import Trajectory
+from flows.comparison import comparison_lines
 from flows.graph import prepare_teacher_and_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
 from flows.run_refs import Call, Ref, RunRefs
@@ -66,11 +68,14 @@ def compare_teacher(
     parts = walk(shortened(recipe, tasks), caller, episodes)
     caller.finish()
     found = gather(open_store(runtime.store), parts, cross_tokenizer=recipe.loss.cross_tokenizer)
-    return {
+    document = {
         **found.model_dump(mode="json"),
         "verdict": judge(found).model_dump(mode="json"),
         "artifacts": {role: ref.key for role, ref in parts.items()},
     }
+    shown = "\n".join(["```", *comparison_lines(document), "```"])
+    create_markdown_artifact(shown, key="opd-comparison", description="Teacher against student")
+    return document
 
 
 def shortened(recipe: Recipe, tasks: int) -> Recipe:

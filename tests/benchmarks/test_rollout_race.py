@@ -1,12 +1,12 @@
 """Tokens per CPU second of sixteen slots against one-at-a-time ``generate`` of transformers.
 
-    OMP_NUM_THREADS=1 OPD_RACE=1 python -m pytest -s tests/benchmarks/test_rollout_race.py
+    OMP_NUM_THREADS=1 OPD_RACE=3 python -m pytest -s tests/benchmarks/test_rollout_race.py
 
-By hand, for minutes: it is skipped unless ``OPD_RACE`` is set. SmolLM2, sixteen prompts of 128
-tokens whose first 96 are the same, 64 new tokens, greedy, nothing stops early. Both sides hold the
-same weights in one process, on one thread, and take turns, so that what else the machine does
-reaches both; user and system CPU seconds are counted, prompts included. The engine's start-up check
-happens once per process and is printed apart.
+By hand, for minutes: it is skipped unless ``OPD_RACE`` is set, to the number of rounds. SmolLM2,
+sixteen prompts of 128 tokens whose first 96 are the same, 64 new tokens, greedy, nothing stops
+early. Both sides hold the same weights in one process, on one thread, and take turns, so that what
+else the machine does reaches both; user and system CPU seconds are counted, prompts included. The
+engine's start-up check happens once per process and is printed apart.
 """
 
 import os
@@ -28,7 +28,8 @@ from core.rollout.shape import EngineShape
 
 REPO = Path(__file__).resolve().parents[2]
 MODEL = Path(os.environ.get("OPD_SMOLLM2", REPO / "models" / "smollm2-135m-instruct"))
-PROMPTS, SHARED, PROMPT, NEW, SLOTS, ROUNDS = 16, 96, 128, 64, 16, 3
+PROMPTS, SHARED, PROMPT, NEW, SLOTS = 16, 96, 128, 64, 16
+ROUNDS = int(os.environ.get("OPD_RACE", "0"))
 LIMITS = EpisodeLimits(1, NEW, PROMPT + NEW)
 NEAR_TIE = 1e-4
 WANTED = 6.0
@@ -43,16 +44,9 @@ without any other word beside it.<|im_end|>
 QUESTIONS = "{}. A train has {} wagons of {} seats, and {} seats are taken. How many are free? {}"
 
 pytestmark = pytest.mark.skipif(
-    "OPD_RACE" not in os.environ or not MODEL.is_dir(),
+    not ROUNDS or not MODEL.is_dir(),
     reason=f"by hand: set OPD_RACE, with a model at {MODEL}",
 )
-
-
-class Endless:
-    """A codec without an end of turn."""
-
-    def __init__(self, codec: Any) -> None:
-        self.decode, self.eos_ids = codec.decode, ()
 
 
 def prompts(codec: Any) -> list[list[int]]:
@@ -134,11 +128,11 @@ def test_sixteen_slots_against_one_at_a_time(dtype):
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=getattr(torch, dtype)).eval()
     backend = HFBackend(MODEL, dtype=dtype)
     asked = prompts(backend.tokenizer)
-    backend.tokenizer = Endless(backend.tokenizer)
+    backend.tokenizer.eos_ids = ()
     start = cpu_seconds()
     independence_fingerprint(backend, EngineShape.of(backend, LIMITS))
     print(f"\n{dtype}: start-up check {cpu_seconds() - start:.2f} CPU s")
-    ours(backend, asked), theirs(model, asked[:1])
+    left, right = ours(backend, asked), theirs(model, asked[:1])
     speeds: dict[str, list[float]] = {"ours": [], "theirs": []}
     for _ in range(ROUNDS):
         left, speed = timed(lambda: ours(backend, asked))

@@ -12,8 +12,10 @@ def compared(recipe_file, words, episodes=4, tasks=3):
     ran = []
 
     def call(step, spec, *, name, **parents):
-        ran.append(step.name)
-        return step.prepare(spec, runtime=loaded.runtime, name=name, **parents).run()
+        prepared = step.prepare(spec, runtime=loaded.runtime, name=name, **parents)
+        if prepared.found is None:
+            ran.append(step.name)
+        return prepared.run()
 
     parts = walk(shortened(loaded.recipe, tasks), call, episodes)
     store = Store(loaded.runtime.store)
@@ -29,6 +31,7 @@ def test_what_is_measured_and_what_a_run_finds_again(recipe_file, overrides):
     assert found.comparison.episodes == found.continued.total == 4
     assert found.student.total == found.teacher.total == found.student_fails.total == 3
     assert judge(found).answer == "another teacher"  # six steps make no teacher
+    assert compared(recipe_file, overrides) == (found, [])  # asked again, the store answers
     planned = plan_recipe(recipe_file, overrides)
     cached = {step.step for step in planned.steps if step.status == "hit"}
     assert {"prepare_teacher", "cold_start", "sample_rollouts"} <= cached
