@@ -219,7 +219,8 @@ def compare_teacher(
     as_json: AsJson = False,
 ) -> None:
     """Hold a teacher against the student before a run, and say whether it is worth it."""
-    from flows.comparison import comparison_lines, hold
+    from flows.comparison import hold
+    from flows.comparison_lines import comparison_lines
 
     found = hold(recipe, overrides or [], episodes=episodes, tasks=tasks, quiet=as_json)
     if as_json:

@@ -18,7 +18,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.sources import split_size
 from core.trajectory.io import read_trajectories
 from core.trajectory.trajectory import Trajectory
-from flows.comparison import comparison_lines
+from flows.comparison_lines import comparison_lines
 from flows.graph import prepare_teacher_and_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
 from flows.run_refs import Call, Ref, RunRefs
