@@ -224,9 +224,8 @@ def compare_teacher(
 
     found = hold(recipe, overrides or [], episodes=episodes, tasks=tasks, quiet=as_json)
     if as_json:
-        _print_json(found)
-    else:
-        print("\n".join(comparison_lines(found)))
+        return _print_json(found)
+    print("\n".join(comparison_lines(found)))
 
 
 @app.command("export-adapter")
