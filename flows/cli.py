@@ -219,13 +219,13 @@ def compare_teacher(
     as_json: AsJson = False,
 ) -> None:
     """Hold a teacher against the student before a run, and say whether it is worth it."""
-    from flows.comparison import hold
-    from flows.comparison_lines import comparison_lines
+    from flows.comparison import comparison_lines, hold
 
     found = hold(recipe, overrides or [], episodes=episodes, tasks=tasks, quiet=as_json)
     if as_json:
-        return _print_json(found)
-    print("\n".join(comparison_lines(found)))
+        _print_json(found)
+    else:
+        print("\n".join(comparison_lines(found)))
 
 
 @app.command("export-adapter")

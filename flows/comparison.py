@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from core.recipe.loading import load
+from flows.comparison_lines import comparison_lines
 from flows.progress import bar
 from flows.server import server
+
+__all__ = ["comparison_lines", "hold"]
 
 
 def hold(
