@@ -43,7 +43,8 @@ def capture(repo: Path = ROOT) -> dict[str, Any]:
             git, ``commit`` and ``dirty`` are None.
 
     Returns:
-        ``commit``, ``dirty``, ``python``, ``packages`` and ``hardware``, as a record holds them.
+        ``commit``, ``dirty``, ``python``, ``packages``, ``hardware`` and ``arithmetic``, as a
+        record holds them.
     """
     commit, dirty = _commit(repo)
     return {
@@ -52,7 +53,35 @@ def capture(repo: Path = ROOT) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": dict(_packages()),
         "hardware": dict(_hardware()),
+        "arithmetic": arithmetic(),
     }
+
+
+def arithmetic() -> dict[str, str | bool]:
+    """Return the switches of torch that decide its kernels; nothing where torch is not in use."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    found: dict[str, str | bool] = {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "cudnn_deterministic": cudnn.deterministic,
+        "cudnn_benchmark": cudnn.benchmark,
+        "cudnn_tf32": cudnn.allow_tf32,
+        "matmul_tf32": cuda.matmul.allow_tf32,
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""),
+        "flash_attention": cuda.flash_sdp_enabled(),
+        "memory_efficient_attention": cuda.mem_efficient_sdp_enabled(),
+        "cpu_kernels": torch.backends.cpu.get_cpu_capability(),
+    }
+    if torch.cuda.is_initialized():
+        found |= {
+            "cuda": torch.version.cuda or "",
+            "cudnn": str(cudnn.version()),
+            "gpu": torch.cuda.get_device_name(),
+        }
+    return found
 
 
 @lru_cache(maxsize=8)

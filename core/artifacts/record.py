@@ -110,6 +110,8 @@ class Provenance(_Frozen):
     python: str
     packages: dict[str, str] = Field(default_factory=dict)
     hardware: dict[str, str | int] = Field(default_factory=dict)
+    arithmetic: dict[str, str | bool] = Field(default_factory=dict)
+    """Switches of torch that decide its kernels; empty for a step without torch."""
     seeds: dict[str, int] = Field(default_factory=dict)
     started: str
     """UTC, ISO 8601."""

@@ -88,6 +88,9 @@ def place(runtime: Runtime) -> Placement:
             # cuBLAS reads this before its first product; without it, sums may change order.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True, warn_only=True)
+            # Products in float32 mean float32, and the kernel for a size is always the same one.
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     headroom = int(runtime.memory_auto_swap_vram_headroom_gb * GIB)
     rules = MemoryRules(runtime.memory_strategy, headroom)
     return Placement(

@@ -117,6 +117,8 @@ class HFBackend:
         self._cache_argument = cache_argument(self._decoder)
         self._head, self._window = head_of(model.config), sliding_window(model.config)
         self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
+        # Named once: libraries that add adapters flip ``requires_grad`` of what is there.
+        self._trained = {name for name, p in self._parameters.items() if p.requires_grad}
         self._frozen_memo: tuple[list[tuple[int, int]], str] = ([], "")
         self.vocab_size = self.tokenizer.vocab_size
         self.hidden_size = model.config.hidden_size
@@ -169,8 +171,8 @@ class HFBackend:
         return output.last_hidden_state
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """Parameters that require gradients, by plain name, in sorted order."""
-        return {name: p for name, p in sorted(self._parameters.items()) if p.requires_grad}
+        """Parameters that were made trainable at load, by plain name, in sorted order."""
+        return {name: self._parameters[name] for name in sorted(self._trained)}
 
     def dropout(self, row_seeds: Sequence[int]) -> AbstractContextManager[None]:
         """Drop the adapter's inputs meanwhile, where its settings say so."""
@@ -178,11 +180,12 @@ class HFBackend:
 
     def freeze(self) -> None:
         """Make every parameter part of ``frozen_digest``: a teacher is never trained."""
+        self._trained = set()
         for parameter in self._parameters.values():
             parameter.requires_grad_(requires_grad=False)
 
     def frozen_digest(self, *, recheck: bool = False) -> str:
-        """SHA-256 over names, types and bytes of the parameters that do not require gradients.
+        """SHA-256 over names, types and bytes of the parameters that are not trained.
 
         Hashing 135 million float32 weights takes about half a second, so the digest is kept for as
         long as autograd's version counters say that nothing was written in place.
@@ -191,7 +194,7 @@ class HFBackend:
             recheck: Hash again in any case; this also sees writes through ``.data``.
         """
         frozen: dict[str, Tensor] = {
-            name: p for name, p in self._parameters.items() if not p.requires_grad
+            name: p for name, p in self._parameters.items() if name not in self._trained
         }
         if self._quantised:
             frozen |= quantisation_tensors(self._model)

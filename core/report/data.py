@@ -170,7 +170,7 @@ def shown_episodes(
 
 
 def provenance_words(origin: Json) -> Json:
-    """Return commit, Python, packages and hardware as lines to be read."""
+    """Return commit, Python, packages, hardware and torch's switches as lines to be read."""
     if not origin:
         return {}
     commit = f"{origin['commit']}{' (dirty)' if origin['dirty'] else ''}"
@@ -178,12 +178,14 @@ def provenance_words(origin: Json) -> Json:
     def listed(values: Json) -> str:
         return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
 
-    return {
+    found = {
         "commit": commit if origin["commit"] else "unknown",
         "python": origin["python"],
         "packages": listed(origin["packages"]),
         "hardware": listed(origin["hardware"]),
     }
+    switches = listed(origin.get("arithmetic", {}))
+    return {**found, "arithmetic": switches} if switches else found
 
 
 def headline(evaluations: Sequence[EvaluationPoint]) -> list[EvaluationPoint]:

@@ -31,7 +31,12 @@ CANARIES: dict[str, tuple[str, str]] = {
 }
 """Label of each number in ``canaries.json``, and where it is sound."""
 
+DRIFT = ("sampler_drift_mean", "sampler_drift_max")
+
 MEANINGS: dict[str, str] = {
+    "sampler_drift_mean": "mean difference between the sampler's and the training pass's "
+    "log-probability of a sampled token under the same weights, nats: rounding",
+    "sampler_drift_max": "the largest of these differences, nats",
     "teacher_queried_position_ratio": "share of the student's tokens that the teacher was asked "
     "about",
     "gate_qualified_trajectories": "episodes that the gate let through",
@@ -67,7 +72,8 @@ def signal_rows(data: ReportData) -> list[dict[str, Any]]:
         return []
     last = data.cycles[-1]
     diagnostics = last.steps[-1].get("objective_diagnostics", {}) if last.steps else {}
-    found = {**last.selection, **diagnostics}
+    first = last.steps[0] if last.steps else {}
+    found = {**last.selection, **diagnostics, **{name: first.get(name) for name in DRIFT}}
     return [
         {"name": name, "value": found[name], "meaning": meaning}
         for name, meaning in MEANINGS.items()

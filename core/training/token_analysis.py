@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.losses.sampled import sampled_log_probs
 from core.losses.targets import BucketTargets, ExactTargets, SampledTargets, TokenPairs
 from core.models.backend import Backend
 from core.training.group import Example, PositionTerms, prediction_batch
@@ -30,6 +31,8 @@ class Favourites:
     teacher_logprobs_N: list[float | None]
     """Teacher's log-probability of the sampled token, nats; None outside its top k, and where it
     does not have that token."""
+    student_logprobs_N: list[float]
+    """Student's log-probability of the sampled token at the sampler's temperature, nats."""
 
 
 @torch.no_grad()
@@ -39,6 +42,7 @@ def favourites(
     targets: BucketTargets | ExactTargets | SampledTargets,
     chunk_size: int,
     temperature: float,
+    sampled_at: float = 1.0,
 ) -> Favourites:
     """Ask both models for their most probable token at each position.
 
@@ -48,21 +52,25 @@ def favourites(
         targets: Teacher's side of them.
         chunk_size: Positions projected at once.
         temperature: τ of the teacher, at which exact targets are read.
+        sampled_at: Temperature of the sampler, at which the student is read.
     """
     batch = prediction_batch(backend, examples)
     hidden_NH = batch.gather(backend.hidden_states(batch.token_ids_BT, batch.lengths_B))
     student: list[int] = []
     teacher: list[int | None] = []
     logprobs: list[float | None] = []
+    own: list[float] = []
     ids = [token for example in examples for token in example.target_ids]
     ids_N = torch.tensor(ids, dtype=torch.int64, device=backend.device)
     for start in range(0, len(ids), chunk_size):
         stop = min(start + chunk_size, len(ids))
-        student += backend.project(hidden_NH[start:stop]).argmax(-1).tolist()
+        logits_CV = backend.project(hidden_NH[start:stop])
+        student += logits_CV.argmax(-1).tolist()
+        own += sampled_log_probs(logits_CV.float() / sampled_at, ids_N[start:stop]).tolist()
         best, sampled = _teacher(targets.slice(start, stop), ids_N[start:stop], temperature)
         teacher += [None] * (stop - start) if best is None else _known(best)
         logprobs += [value if value > -torch.inf else None for value in sampled.tolist()]
-    return Favourites(student, teacher, logprobs)
+    return Favourites(student, teacher, logprobs, own)
 
 
 def analysed_rows(

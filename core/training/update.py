@@ -20,9 +20,11 @@ from core.teacher.binding import check_binding
 from core.teacher.cut import first_positions
 from core.teacher.targets import ScoredTargets
 from core.training.budget import Meter
+from core.training.drift import sampler_drift, sampler_temperature
 from core.training.episode_groups import episode_groups
 from core.training.freshness import PHASES, check_freshness
 from core.training.group import Example, GatherTargets, Objective, clear_gradients
+from core.training.guards import check_update
 from core.training.optimizer import Optimizer
 from core.training.state import Counters, StudentState, copy_trainable
 from core.training.step import Stepper
@@ -88,6 +90,7 @@ def update(
         AlignmentError: The targets belong to other trajectories or tokens.
         BackendError: The loss mode differs from the targets', or the head is missing.
         NumericsError: Loss or gradient is not finite; the model holds ``state`` again.
+        CanaryError: A frozen weight changed, or no trained one did; the same.
     """
     groups = episode_groups(trajectories, spec.gradient_accumulation_steps)
     check_freshness(state, trajectories, scored, spec, len(groups))
@@ -97,6 +100,7 @@ def update(
         scored = first_positions(scored, _admitted(meter, trajectories, scored, groups))
     examples = paired_examples(trajectories, scored)
     backend.load_trainable(state.tensors)
+    frozen = backend.frozen_digest()
     optimizer = Optimizer(backend.trainable(), spec.optimizer, state.moments)
     seed = derive_seed(spec.run_seed, "dropout", "opd", spec.cycle)
     stepper = Stepper(backend, optimizer, spec.schedule, objective_of(spec), runtime, seed)
@@ -111,11 +115,14 @@ def update(
                 break
             gather = group_targets(backend, scored, indices, teacher)
             few = chosen[: 0 if rows else MAX_TRAJECTORIES]
-            found = _favourites(backend, few, gather, spec, runtime)
+            sources = [trajectories[i] for i in indices[: len(few)]]
+            found = _favourites(backend, few, gather, spec, runtime, sampler_temperature(sources))
             group, row = stepper.step(chosen, gather)
             token_rows += analysed_rows(backend, few, group.terms, found)
-            version = state.counters.parameter_version + len(rows) + 1
-            rows.append(_labelled(row, spec, trajectories, scored, version))
+            version = state.counters.parameter_version + len(rows)
+            row |= sampler_drift(sources, few, found.student_logprobs_N, version)
+            rows.append(_labelled(row, spec, trajectories, scored, version + 1))
+        check_update(backend, state.tensors, frozen, rows)
     except BaseException:
         clear_gradients(backend)
         backend.load_trainable(state.tensors)
@@ -222,11 +229,13 @@ def _favourites(
     gather: GatherTargets,
     spec: UpdateSpec,
     runtime: Runtime,
+    sampled_at: float,
 ) -> Favourites:
     targets = gather(range(len(few))) if few else None
     if targets is None:
-        return Favourites([], [], [])
-    return favourites(backend, few, targets, runtime.chunk_size, teacher_temperature(spec))
+        return Favourites([], [], [], [])
+    read_at = teacher_temperature(spec)
+    return favourites(backend, few, targets, runtime.chunk_size, read_at, sampled_at)
 
 
 def _labelled(

@@ -2,6 +2,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -85,6 +86,15 @@ def test_what_is_captured_fits_a_record():
     assert found.hardware["cpu_count"] == os.cpu_count()
     assert set(found.hardware) == {"system", "machine", "processor", "cpu_count", "byteorder"}
     assert set(found.packages) <= set(provenance.PACKAGES)
+
+
+def test_the_switches_of_torch_are_captured_where_it_is_in_use(monkeypatch):
+    torch = pytest.importorskip("torch")
+    found = provenance.capture()["arithmetic"]
+    assert found["deterministic_algorithms"] is torch.are_deterministic_algorithms_enabled()
+    assert {"matmul_tf32", "cudnn_tf32", "cudnn_benchmark", "flash_attention"} <= set(found)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert provenance.capture()["arithmetic"] == {}
 
 
 def test_nothing_names_the_person_or_the_host():

@@ -1,7 +1,9 @@
 """The backend computes what transformers computes, row by row, and trains only what it may."""
 
 import shutil
+import warnings
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -10,9 +12,14 @@ from core.errors import BackendError, ModelSourceError
 from core.models.backend import Backend
 from core.models.hf import HFBackend
 from core.recipe.schema.adapters import Lora
+from core.recipe.training_specs import OptimizerSpec
+from core.training.optimizer import NO_MOMENTS, Optimizer
 
 ROWS, WIDTH = 16, 24
 LORA = Lora(r=4, alpha=8)
+ADAMW = OptimizerSpec(
+    name="adamw", weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8, max_grad_norm=1.0
+)
 Q_PROJ_A = "model.layers.0.self_attn.q_proj.lora_A.weight"
 
 
@@ -193,6 +200,22 @@ def test_an_adapter_is_trained_alone_under_stable_names(tiny_llama):
     gradients = {name: p.grad for name, p in backend.trainable().items()}
     assert all(gradient is not None for gradient in gradients.values())
     assert gradients[Q_PROJ_A.replace("lora_A", "lora_B")].abs().max() > 0
+
+
+def test_what_is_trained_is_named_once_whatever_a_library_flips(tiny_llama):
+    """C57: an adapter that is added later flips ``requires_grad``; no list here follows it."""
+    backend = HFBackend(tiny_llama, lora=LORA)
+    names, frozen = list(backend.trainable()), backend.frozen_digest()
+    other = peft.LoraConfig(r=2, target_modules=["q_proj"])
+    with warnings.catch_warnings(action="ignore"):
+        peft.inject_adapter_in_model(other, backend._model, adapter_name="teacher")
+    for parameter in backend._model.parameters():
+        parameter.requires_grad_(requires_grad=True)
+    assert list(backend.trainable()) == names
+    optimizer = Optimizer(backend.trainable(), ADAMW, NO_MOMENTS)
+    backend.hidden_states(random_ids(1, 4), torch.tensor([4])).sum().backward()
+    optimizer.step(1e-2)
+    assert backend.frozen_digest(recheck=True) == frozen
 
 
 def test_the_base_has_one_digest_with_and_without_an_adapter(tiny_llama):

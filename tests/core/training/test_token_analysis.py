@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -64,7 +65,9 @@ def test_a_token_outside_the_teacher_s_top_k_has_no_log_probability(asked):
 
 
 def test_chunks_change_nothing(asked):
-    assert asked(chunk_size=3)[0] == asked()[0]
+    chunked, whole = asked(chunk_size=3)[0], asked()[0]
+    assert chunked.student_logprobs_N == pytest.approx(whole.student_logprobs_N, abs=1e-5)
+    assert replace(chunked, student_logprobs_N=[]) == replace(whole, student_logprobs_N=[])
 
 
 def test_rows_name_tokens_and_carry_the_loss(small_toy, scored_by, write_episode, state_of):
