@@ -199,5 +199,5 @@ def provenance_facts(records: Sequence[Record]) -> Json:
         return {}
     origin = records[-1].provenance
     return origin.model_dump(
-        mode="json", include={"commit", "dirty", "python", "packages", "hardware"}
+        mode="json", include={"commit", "dirty", "python", "packages", "hardware", "arithmetic"}
     )
