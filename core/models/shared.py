@@ -158,6 +158,7 @@ class RoleBackend(HFBackend):
         self._backbone = backbone
         self._role = role
         self._parameters = role_parameters(backbone.base.model, role)
+        self._trained = set(self.own) if role == STUDENT else set()
         self._frozen_memo = ([], "")
 
     @property
