@@ -26,6 +26,10 @@ class InterruptedRunError(OpdError):
     exit_code = 130
 
 
+class RunOwnedError(OpdError):
+    """Another process is at this run; nothing was started."""
+
+
 class ChaosError(OpdError):
     """A disturbed run ended in something else than the bytes of the undisturbed one."""
 

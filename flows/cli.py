@@ -14,6 +14,7 @@ import typer
 from core.errors import InterruptedRunError, OpdError, QualificationError
 from flows.benchmark_command import benchmark
 from flows.cache import app as cache
+from flows.chaos_command import chaos
 from flows.environments import app as environments
 from flows.run_directories import export_run, inspect, report
 from flows.schema import schema
@@ -31,6 +32,7 @@ for command in (inspect, report, export_run):
 app.add_typer(environments, name="env")
 app.add_typer(cache, name="cache")
 app.command()(benchmark)
+app.command()(chaos)
 app.command()(schema)
 
 INTERRUPTED = InterruptedRunError.exit_code
@@ -59,12 +61,17 @@ def run(
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask the Hub for nothing: runtime.offline=true.")
     ] = False,
+    origin: Annotated[
+        str, typer.Option("--from", metavar="RUN@CYCLE", help="Go on from a student of that run.")
+    ] = "",
 ) -> None:
     """Run a recipe in this process; what was computed before is not computed again."""
+    from flows.fork import fork_overrides
     from flows.run_recipe import run_recipe
 
+    words = [*(fork_overrides(origin) if origin else []), *(overrides or [])]
+    words += ["runtime.offline=true"] if offline else []
     try:
-        words = [*(overrides or []), *(["runtime.offline=true"] if offline else [])]
         summary = run_recipe(recipe, words, quiet=as_json)
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted", "The same command goes on from here.") from None
@@ -100,29 +107,6 @@ def plan(
         _print_json(planned.as_document())
     else:
         print_plan(planned)
-
-
-@app.command()
-def chaos(
-    recipe: RecipePath,
-    overrides: Overrides = None,
-    kills: Annotated[int, typer.Option(help="Attempts that are disturbed.")] = 20,
-    seed: Annotated[int, typer.Option(help="Chooses the disturbances.")] = 0,
-    direct: Annotated[
-        bool, typer.Option("--direct", help="Run the steps without Prefect, which is faster.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Kill a recipe's run at random instants, damage its files, and compare what it ends in."""
-    from flows.chaos import chaos as disturb
-    from flows.chaos import check, lines
-
-    found = disturb(recipe, overrides or [], kills=kills, seed=seed, direct=direct)
-    if as_json:
-        _print_json(found.as_document())
-    else:
-        print("\n".join(lines(found)))
-    check(found)
 
 
 @app.command()

@@ -67,6 +67,7 @@ def opd_cycle(
 
     Raises:
         RecipeError: The recipe is refused, however it was given.
+        RunOwnedError: Another process is at the same run directory.
         QualificationError: The recipe asks for a gate, and its teacher does not pass.
     """
     if recipe is None:

@@ -10,6 +10,7 @@ from core.recipe.schedule import num_cycles
 from core.runs.stages import stage_name
 from core.training.stopping import StopReason
 from flows.run_refs import Call, Ref, RunRefs
+from tasks.adopt_student import adopt_student
 from tasks.cold_start import cold_start
 from tasks.evaluate_student import evaluate_student
 from tasks.freeze_dataset import freeze_dataset
@@ -36,7 +37,11 @@ def start(
         cold_recipe: Recipe whose cold start it is; None for the same.
     """
     seed = f"seed-{recipe.run.seed}"
-    run.student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
+    adopted = model_steps.adoption_spec(recipe)
+    if adopted is not None:
+        run.student = call(adopt_student, adopted, name=seed)
+    else:
+        run.student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
     if recipe.eval.baseline_enabled:
         _evaluate(recipe, call, run, -1)
     cold = steps.cold_start_spec(cold_recipe or recipe)

@@ -1,5 +1,6 @@
 """What the steps that make models need to know of a recipe: specs of weights and tokenizers."""
 
+from core.recipe.adoption_spec import AdoptionSpec
 from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schema.adapters import Lora
@@ -65,6 +66,14 @@ def teacher_spec(recipe: Recipe) -> TeacherSpec:
     )
     toy = recipe.models.backend == "toy"
     return TeacherSpec(model=model_spec(recipe, teacher), fit=fit if toy else None)
+
+
+def adoption_spec(recipe: Recipe) -> AdoptionSpec | None:
+    """Return which student of another run this one goes on from, or None where it starts anew."""
+    if recipe.run.start is None:
+        return None
+    own = student_spec(recipe)
+    return AdoptionSpec(digest=recipe.run.start, model=own.model, lora=own.lora)
 
 
 def student_spec(recipe: Recipe) -> StudentSpec:

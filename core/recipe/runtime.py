@@ -112,6 +112,8 @@ class Runtime(Section):
     """Most bytes of those targets; the least recently used go first."""
     cache_entries_per_shard: int = Field(default=32, ge=1, le=4096)
     """Most episodes of one file of those targets."""
+    wait_for_run: bool = True
+    """Wait for another process that is at the same run directory; false is refused instead."""
     progress_seconds: float = Field(default=20.0, ge=0)
     """Seconds between states that a cold start or a teacher's fit keeps on its way, to go on from
     after a kill."""

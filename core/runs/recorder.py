@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.contents import hash_file
-from core.artifacts.locking import locked
+from core.artifacts.ownership import owned
 from core.artifacts.record import Record
 from core.artifacts.redaction import redact
 from core.artifacts.store import Store
@@ -30,7 +30,7 @@ from core.runs.layout import EVENTS, MANIFEST, directory_name
 from core.runs.machine import describe_machine
 from core.runs.manifest import Manifest, Status, load_manifest, write_manifest
 from core.runs.parts import RunArtifacts
-from core.runs.placing import lock_file, place_files, remove_files
+from core.runs.placing import place_files, remove_files
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ def recorded(
 ) -> Iterator["RunRecorder"]:
     """Hold the directory of a run from its first step to its end, whatever that is.
 
-    A second process that starts the same run waits here, and then finds its steps done.
+    A second process that starts the same run waits here, and then finds its steps done; it is
+    refused instead where the runtime says so.
 
     Args:
         store: Holds the artifacts.
@@ -51,12 +52,10 @@ def recorded(
 
     Raises:
         StoreError: The directory cannot be written, or holds a manifest that is not a run's.
+        RunOwnedError: Another process is at this run, and the runtime does not wait for it.
     """
     directory = runtime.runs / directory_name(recipe, runtime)
-    lock = lock_file(directory)
-    with _writing(directory):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock, str(directory)):
+    with owned(directory, wait=runtime.wait_for_run):
         recorder = RunRecorder(store, recipe, runtime, given or Submission(recipe, runtime))
         with _writing(directory):
             recorder.open()

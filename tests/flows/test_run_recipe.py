@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from core.artifacts.ownership import owned
+from core.errors import RunOwnedError
+
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 REPO = Path(__file__).resolve().parents[2]
@@ -110,3 +113,15 @@ def test_a_person_reads_three_numbers_and_where_the_report_is(recipe_file, tmp_p
     report = re.search(r"^report: (.*)$", done.stdout, re.M).group(1)
     assert Path(report).is_file()
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_second_start_of_a_run_is_refused_and_another_directory_is_free(words, tmp_path):
+    directory = tmp_path / "runs" / "tiny-seed3"
+    with owned(directory):
+        again = opd(tmp_path / "prefect", *words("store"), "runtime.wait_for_run=false")
+        assert again.returncode == RunOwnedError.exit_code
+        lines = again.stderr.strip().splitlines()
+        assert f"{directory} belongs to a run that goes on: process {os.getpid()} on" in lines[-2]
+        assert "Traceback" not in again.stderr
+        assert opd(tmp_path / "prefect", *words("store"), "run.run_id=other").returncode == 0
+    assert opd(tmp_path / "prefect", *words("store")).returncode == 0

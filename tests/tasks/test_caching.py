@@ -135,6 +135,7 @@ def test_a_step_may_say_its_numeric_class_while_it_runs(counting, runtime):
 
 
 def test_what_cannot_be_hashed_is_refused_before_anything_runs(runtime):
+    """C81: a step without a key would be computed again each time, in silence."""
     from pydantic import BaseModel, ConfigDict
 
     class Bad(BaseModel):

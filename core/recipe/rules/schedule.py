@@ -63,3 +63,19 @@ def supervised_run_generates_nothing(recipe: Recipe, _: Runtime) -> Iterator[Pro
             "is a budget of the student's own tokens, and run.mode sft samples none",
             "Set train.max_selected_training_tokens instead.",
         )
+
+
+def adopted_student_has_no_cold_start(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A student that another run trained is where this one starts."""
+    if recipe.run.start is None:
+        return
+    present = {
+        "train.sft_warmup_cycles": recipe.train.sft_warmup_cycles > 0,
+        "cold_start": recipe.cold_start is not None,
+    }
+    for key in (key for key, given in present.items() if given):
+        yield problem(
+            key,
+            "comes before a fresh student's cycles, and run.start names a trained one",
+            f"Leave it out: {key}={'null' if key == 'cold_start' else 0}.",
+        )

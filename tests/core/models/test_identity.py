@@ -81,6 +81,7 @@ def test_stamps_lie_outside_the_model(model, tmp_path):
 
 
 def test_a_rewritten_file_of_equal_size_and_time_is_read_again(model, tmp_path, settled):
+    """C82: a path that stays the same says nothing about the file."""
     before = model_digest(model, tmp_path / "stamps")
     file = model / "model.safetensors"
     stat = file.stat()

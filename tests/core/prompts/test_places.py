@@ -16,6 +16,7 @@ def test_a_file_is_called_after_its_content_wherever_it_lies(jsonl, tmp_path):
 
 
 def test_changed_content_is_another_file(jsonl, tmp_path):
+    """C82: a key holds content, never a path."""
     before = locate_file(str(jsonl([{"a": 1}])), tmp_path / "stamps")
     after = locate_file(str(jsonl([{"a": 2}])), tmp_path / "stamps")
     assert before.name != after.name

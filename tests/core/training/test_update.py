@@ -266,6 +266,7 @@ def fail_once(monkeypatch, owner, name, error):
 def test_a_second_attempt_in_the_same_process_gives_the_undisturbed_bits(
     small_toy, scored_by, write_episode, state_of, monkeypatch, cut
 ):
+    """C83: a retry starts from the committed state and applies the step once."""
     student, episodes = small_toy(1), [write_episode(TWO_TURNS)]
     scored, spec, runtime = scored_by(small_toy(2), episodes)
     before = state_of(student)
