@@ -77,7 +77,7 @@ def model_facts(recipe: Recipe, runtime: Runtime, parts: Parts, records: Sequenc
     lora = student_spec(recipe).lora
     return {
         "backend": recipe.models.backend,
-        "runtime": recipe.models.runtime,
+        "runtime": runtime.models_runtime,
         "device": decided_device(records),
         "student": {
             **_model(recipe, student),
