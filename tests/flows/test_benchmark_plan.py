@@ -130,3 +130,16 @@ def test_a_benchmark_without_results_has_a_directory_that_says_so(place, tmp_pat
     found = read_results(tmp_path / "runs" / "benchmark-smoke")
     assert len(found.document["missing"]) == 10
     assert found.rows == []
+
+
+def test_equal_selected_tokens_are_equal_to_the_token(place, compute, collected, monkeypatch):
+    view = ["budget.axis=selected_training_tokens", "budget.limit=50", "train.cycles=6"]
+    grid = load_benchmark(SMOKE, [*place, "seeds=[1]", *view])
+    compute(grid)
+    board, _ = collected(grid, monkeypatch)
+    found = read_results(board.directory).document
+    assert found["budget"] == {"axis": "selected_training_tokens", "limit": 50.0}
+    trained = [one for one in found["results"] if one["optimizer_steps"]]
+    assert [one["arm"] for one in trained] == [arm.name for arm in grid.arms[1:]]
+    assert {one["selected_tokens"] for one in trained} == {50}
+    assert {one["budget"]["overshoot"] for one in trained} == {0}
