@@ -30,6 +30,9 @@ class KeptRun:
     name: str
     artifacts: tuple[ArtifactRef, ...]
     student: ArtifactRef | None
+    unfinished_since_s: float | None = None
+    """When a run began that did not come to its end, in seconds since the epoch. What it has made
+    is not listed anywhere, so all that is younger stays."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Retention:
     kept: int = 0
     """Artifacts that a kept run needs."""
     young: int = 0
-    """Artifacts that no run needs, and that are too new to go: a run may be making them."""
+    """Artifacts that no run needs, and that are too new to go: an unfinished run may."""
 
     def freed(self, action: str | None = None) -> int:
         """Return the bytes of all removals, or of one kind."""
@@ -85,12 +88,14 @@ def plan_retention(
     records = dict(_records(root))
     needed = _closure(records, (ref.address for run in runs for ref in _roots(run)))
     whole = {address for run in runs for address in _whole_states(run, records)}
+    unfinished = [run.unfinished_since_s for run in runs if run.unfinished_since_s is not None]
+    newest_to_go = min([now - min_age_s, *unfinished])
     found = Retention()
     for address, record in sorted(records.items()):
         if address in needed:
             found.kept += 1
             found.removals += _shed(root, record) if _may_shed(record, whole) else []
-        elif now - _started_s(record) < min_age_s:
+        elif _started_s(record) >= newest_to_go:
             found.young += 1
         else:
             found.removals += _prune(root, record)

@@ -31,6 +31,7 @@ from core.runs.machine import describe_machine
 from core.runs.manifest import Manifest, Status, load_manifest, write_manifest
 from core.runs.parts import RunArtifacts
 from core.runs.placing import place_files, remove_files
+from core.runs.registry import register_run
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,8 @@ class RunRecorder:
         self._open_journal(before if same else None)
 
     def start(self) -> None:
-        """Say that the first step begins."""
+        """Say that the first step begins, to the store as well: it keeps what a run needs."""
+        register_run(self._store.root, self.directory)
         self._manifest = self._updated(status="running", started_at=now())
         write_manifest(self.directory, self._manifest)
 

@@ -95,6 +95,15 @@ def test_what_a_kept_run_was_computed_from_never_goes(store, run, publish):
     ]
 
 
+def test_what_an_unfinished_run_may_have_made_stays(store, run, publish):
+    _, kept = run
+    began = time.time() - 1.0
+    publish("rollouts", 99)
+    unfinished = KeptRun("cut", (), None, unfinished_since_s=began)
+    plan = _plan(store, kept, unfinished, now_s=time.time() + 9 * DAY_S)
+    assert (plan.young, [one for one in plan.removals if one.action == "prune"]) == (1, [])
+
+
 def test_quarantined_artifacts_are_swept(store, run):
     _, kept = run
     aside = store.root / ".quarantine" / "rollouts-old"
