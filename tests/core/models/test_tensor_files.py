@@ -96,9 +96,21 @@ def test_a_changed_byte_is_refused(tmp_path: Path):
         load_described(path, document)
 
 
-def test_bytes_that_are_no_tensors_are_refused(tmp_path: Path):
-    (tmp_path / "t.safetensors").write_bytes(b"text")
-    document = {"sha256": {"t.safetensors": hashlib.sha256(b"text").hexdigest()}}
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b"text",
+        (1 << 62).to_bytes(8, "little") + b"{}",  # a header that would fill the memory
+        (400_000).to_bytes(8, "little") + b"[" * 400_000,  # one that would end a parser's stack
+        (60).to_bytes(8, "little")
+        + b'{"x":{"dtype":"F32","shape":[99],"data_offsets":[0,396]}}   ',  # one that points outside
+    ],
+    ids=["text", "huge header", "nested header", "offsets outside"],
+)
+def test_bytes_that_are_no_tensors_are_refused(tmp_path: Path, blob):
+    """Even with a fitting digest, as a hostile store would have it."""
+    (tmp_path / "t.safetensors").write_bytes(blob)
+    document = {"sha256": {"t.safetensors": hashlib.sha256(blob).hexdigest()}}
     with pytest.raises(StoreError, match="not a safetensors file"):
         load_described(tmp_path / "t.safetensors", document)
 
@@ -116,8 +128,9 @@ def test_a_foreign_description_is_refused(tmp_path: Path, changes, refusal, mess
         save(tmp_path, **changes)
 
 
-def test_a_description_that_is_cut_off_is_refused(tmp_path: Path):
+@pytest.mark.parametrize("text", ['{"kind": "thi', "[" * 200_000, '{"kind":' * 200_000, "\\x80"])
+def test_a_description_that_is_cut_off_or_hostile_is_refused(tmp_path: Path, text):
     save(tmp_path)
-    (tmp_path / "d.json").write_text('{"kind": "thi')
+    (tmp_path / "d.json").write_text(text)
     with pytest.raises(StoreError, match="does not describe a thing"):
         load_description(tmp_path / "d.json", "thing", 3, {"note"})
