@@ -103,7 +103,7 @@ def test_a_changed_byte_is_refused(tmp_path: Path):
         (1 << 62).to_bytes(8, "little") + b"{}",  # a header that would fill the memory
         (400_000).to_bytes(8, "little") + b"[" * 400_000,  # one that would end a parser's stack
         (60).to_bytes(8, "little")
-        + b'{"x":{"dtype":"F32","shape":[99],"data_offsets":[0,396]}}   ',  # one that points outside
+        + b'{"x":{"dtype":"F32","shape":[99],"data_offsets":[0,396]}}   ',  # beyond the end
     ],
     ids=["text", "huge header", "nested header", "offsets outside"],
 )
