@@ -104,7 +104,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def kept_runs(places: list[Path], store: Path) -> list["KeptRun"]:
-    """Return the runs that a store knows of, and those below further directories.
+    """Return the runs and benchmarks that a store knows of, and those below further directories.
 
     Raises:
         InputError: A directory does not exist, a run is being computed, or its manifest cannot be
@@ -114,6 +114,7 @@ def kept_runs(places: list[Path], store: Path) -> list["KeptRun"]:
     from core.runs.manifest import load_manifest
     from core.runs.reading import status_of
     from core.runs.registry import known_runs
+    from flows.kept_benchmarks import kept_benchmarks
 
     directories = {path.absolute() for path in known_runs(store)}
     for place in places:
@@ -137,7 +138,7 @@ def kept_runs(places: list[Path], store: Path) -> list["KeptRun"]:
         found.append(
             KeptRun(str(directory), tuple(refs), manifest.student, _unfinished_since_s(manifest))
         )
-    return found
+    return [*found, *kept_benchmarks(places, store)]
 
 
 def _unfinished_since_s(manifest: "Manifest") -> float | None:

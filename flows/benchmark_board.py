@@ -9,6 +9,7 @@ from core.artifacts.record import ArtifactRef
 from core.evaluation.benchmark_results import write_results
 from core.recipe.benchmark_grid import Cell, Grid
 from core.recipe.runtime import Runtime
+from core.runs.registry import STATUS, register_run
 from flows.benchmark_graph import benchmark_spec
 from flows.benchmark_plan import cell_roles, look_up
 from tasks.caching import open_store
@@ -50,6 +51,8 @@ class Board:
         """Answer from the store what is there, and return the cells that must run."""
         missing = [cell for cell in self.grid.cells if not self.is_answered(cell)]
         self.show()
+        # What there is of it stays when the store is cleaned up.
+        register_run(self.runtime.store, self.directory)
         return missing
 
     def is_answered(self, cell: Cell) -> bool:
@@ -106,7 +109,7 @@ class Board:
         roles = {key: role for key, role in cell_roles(self.grid).items() if key in self.results}
         done = {key: arm_result(store, ref) for key, ref in self.results.items()}
         document = write_results(self.directory, benchmark_spec(self.grid, roles), done)
-        write_json(self.directory / "status.json", self._status())
+        write_json(self.directory / STATUS, self._status())
         return document
 
     def _status(self) -> list[dict[str, Any]]:

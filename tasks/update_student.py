@@ -27,7 +27,7 @@ def update_student(
     from core.teacher.window import window
     from core.training.budget import write_spent
     from core.training.canaries import check_canaries
-    from core.training.collapse import read_watch, watch, write_watch
+    from core.training.collapse import Watch, read_watch, watch, write_watch
     from core.training.opening import open_pair, read_model, write_model
     from core.training.state import load_state
     from core.training.update import update
@@ -60,7 +60,9 @@ def update_student(
     write_jsonl(context.out / "token_analysis.jsonl", done.token_rows)
     ends: dict[str, Any] = {}
     if spec.stop is not None:
-        seen = watch(read_watch(origin), trajectories, spec.stop)
+        # As with the budget: what another run had counted is not this one's.
+        before = read_watch(origin) if spec.cycle > 0 else Watch()
+        seen = watch(before, trajectories, spec.stop)
         write_watch(context.out, seen)
         ends["stopped"] = seen.stopped
     if meter is not None:

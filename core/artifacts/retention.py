@@ -16,8 +16,9 @@ from core.errors import DamagedRecordError
 LARGE = ".safetensors"
 """What is shed of a state: tensors. Its numbers stay, and so does every page made from them."""
 
-ORIGINS = ("cold_start",)
-"""Steps whose state many runs start from: never shed."""
+ORIGINS = ("cold_start", "adopt_student")
+"""Steps whose state many runs start from, or a run that may outlive the one that it came from:
+never shed."""
 
 NEWEST_STATES = 2
 """States at the end of a run that are kept whole."""
@@ -171,7 +172,15 @@ def _whole_states(run: KeptRun, records: Mapping[str, Record]) -> Iterator[str]:
 
 def _may_shed(record: Record, whole: set[str]) -> bool:
     is_state = record.kind == "student" and record.task not in ORIGINS
-    return is_state and not record.pruned and record.ref.address not in whole
+    kept = record.pruned or record.ref.address in whole or _holds_seconds(record)
+    return is_state and not kept
+
+
+def _holds_seconds(record: Record) -> bool:
+    """Tell whether seconds are part of a state, which then never comes out the same again."""
+    spec = record.payload.get("spec")
+    budget = spec.get("budget") if isinstance(spec, dict) else None
+    return isinstance(budget, dict) and budget.get("axis") == "wall_time"
 
 
 def _shed(root: Path, record: Record) -> list[Removal]:

@@ -49,7 +49,7 @@ def verify_store(root: Path) -> StoreAudit:
         root: The store's root.
 
     Raises:
-        StoreError: There is no store, or it cannot be read.
+        StoreError: There is no store, it cannot be read, or it is another directory.
     """
     if filesystem.status(root, follow=True) is None:
         raise StoreError(f"{root}: there is no store", "Give the root of a store with --store.")
@@ -61,6 +61,11 @@ def verify_store(root: Path) -> StoreAudit:
         if record is not None:
             known[name] = record
             _check_files(store, record, audit)
+    if not known and filesystem.status(root / ".locks") is None:
+        raise StoreError(
+            f"{root} holds no artifact: it is neither a store nor a run directory",
+            "Give the root of a store, such as .opd/store, or a directory that `opd run` printed.",
+        )
     for name, record in known.items():
         audit.findings += _broken_links(name, record, known)
     return audit

@@ -107,7 +107,7 @@ def check_evidence(asked: TeacherAdapter, found: AdapterDirectory) -> None:
     if evidence is None:
         raise QualificationError(
             f"models.teacher.adapter.path = {asked.path} carries no evaluation in {MANIFEST}",
-            "Measure it with `opd qualify-teacher`, and export it with --evidence.",
+            "Measure it with `opd qualify-teacher`; --write-evidence notes the rates there.",
         )
     lacking = shortfalls(evidence.rates, demanded(asked))
     if lacking:

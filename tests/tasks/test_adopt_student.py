@@ -60,6 +60,32 @@ def test_a_fork_starts_with_the_very_bytes_and_goes_on(run):
     assert call(*start_of(first), "train.cycles=1") == fork
 
 
+def test_a_state_without_its_tensors_is_made_again_to_go_on_from(run):
+    """Cleaning up leaves of a middle state its numbers; a fork must not end there for ever."""
+    call, store = run
+    first = call().parts["student_0000"]
+    store.shed(first, [name for name in store.record(first).files if name.endswith(".safetensors")])
+    assert store.find(first.key) is None
+    call(*start_of(first), "train.cycles=1")
+    adopted = next(one for one in store.siblings("student") if one.task == "adopt_student")
+    assert (adopted.digest, store.find(first.key)) == (first.digest, first)
+
+
+def test_a_fork_counts_its_bad_cycles_from_its_own_start(run):
+    """As its budget does: the run that it left may have been stopped there."""
+    call, store = run
+    stop = ("train.stop_below_success=0.9", "train.stop_after_cycles=2")
+    whole = call(*stop)
+    second = whole.parts["student_0001"]
+    assert json.loads((store.path(second) / "watch.json").read_text())["cycles_below_success"] == 2
+    fork = call(*start_of(second), *stop, "train.cycles=3")
+    seen = [
+        json.loads((store.path(fork.parts[role]) / "watch.json").read_text())
+        for role in ("student_0000", "student_0001")
+    ]
+    assert [one["cycles_below_success"] for one in seen] == [1, 2]
+
+
 # ---------------------------------------------------------------- refusals
 
 

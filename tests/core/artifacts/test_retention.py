@@ -13,12 +13,13 @@ DAY_S = 86_400.0
 def publish(store, make_request):
     """Publish an artifact of two files, one of them tensors."""
 
-    def make(kind: str, number: int, task: str = "update_student", **parents):
+    def make(kind: str, number: int, task: str = "update_student", budget=None, **parents):
         def build(out):
             (out / "numbers.json").write_text(f"{number}\n")
             (out / "weights.safetensors").write_bytes(bytes([number]) * 1000)
 
-        request = make_request(kind=kind, task=task, spec={"number": number}, parents=parents)
+        spec = {"number": number, **({"budget": budget} if budget else {})}
+        request = make_request(kind=kind, task=task, spec=spec, parents=parents)
         return store.publish(request, build)
 
     return make
@@ -124,6 +125,16 @@ def test_an_interrupted_clean_up_goes_on_where_it_was_cut(store, run, fail):
     apply_retention(store.root, _plan(store, kept))
     assert verify_store(store.root).findings == []
     assert _plan(store, kept).removals == []
+
+
+def test_a_state_of_another_run_and_one_that_holds_seconds_are_never_shed(store, publish):
+    """The first may outlive what it was copied from, and seconds never come out the same again."""
+    states = [publish("student", 0, task="adopt_student")]
+    for cycle in range(1, 5):
+        budget = {"axis": "wall_time", "limit": 9.0} if cycle == 1 else None
+        states.append(publish("student", cycle, student=states[-1], budget=budget))
+    plan = _plan(store, KeptRun("fork", tuple(states[1:]), states[-1]))
+    assert [one.ref for one in plan.removals] == [states[2]]
 
 
 def test_planning_changes_nothing(store, run):

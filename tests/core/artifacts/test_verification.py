@@ -67,6 +67,17 @@ def test_a_pruned_artifact_is_no_finding(store, parent, child):
     assert (audit.pruned, audit.findings) == (1, [])
 
 
+@pytest.mark.parametrize("content", [None, "results.json", "inner/record"])
+def test_a_directory_without_any_artifact_is_no_store(tmp_path, content):
+    """It is neither sound, nor are its files to be removed."""
+    place = tmp_path / "elsewhere"
+    (place / "inner").mkdir(parents=True)
+    if content is not None:
+        (place / content).write_text("{}")
+    with pytest.raises(StoreError, match="holds no artifact"):
+        verify_store(place)
+
+
 def test_some_artifacts_can_be_checked_alone(store, parent, child):
     (store.path(parent) / "rows.jsonl").write_bytes(b"{}\n")
     assert verify_artifacts(store.root, [child]).findings == []

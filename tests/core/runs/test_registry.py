@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from core.errors import StoreError
-from core.runs.registry import AREA, known_runs, register_run
+from core.runs.registry import AREA, STATUS, known_benchmarks, known_runs, register_run
 
 
 def test_a_store_knows_the_runs_that_were_computed_in_it(tiny):
@@ -19,6 +19,17 @@ def test_a_run_that_was_removed_is_forgotten(tmp_path, tiny):
     assert known_runs(store) == [run]
     shutil.rmtree(run)
     assert known_runs(store) == []
+
+
+def test_a_benchmark_is_known_by_its_status_and_is_no_run(tmp_path):
+    place = tmp_path / "runs" / "benchmark-toy"
+    place.mkdir(parents=True)
+    register_run(tmp_path / "store", place)
+    assert known_benchmarks(tmp_path / "store") == []
+    (place / STATUS).write_text("[]")
+    ((found, began_s),) = known_benchmarks(tmp_path / "store")
+    assert (found, known_runs(tmp_path / "store")) == (place, [])
+    assert began_s <= place.stat().st_mtime
 
 
 def test_a_damaged_entry_is_refused_since_its_run_could_lose_what_it_needs(tmp_path):
