@@ -14,7 +14,7 @@ from core.recipe.model_steps import model_spec
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import Lora
-from core.recipe.schema.models import Student, Teacher
+from core.recipe.schema.models import Reference, Student, Teacher
 from core.recipe.steps import limits_spec
 from core.recipe.validation import check
 from core.training.memory_plan import PhasePlan, Sizes, plan_phases
@@ -49,7 +49,8 @@ def plan_memory(path: Path, overrides: Sequence[str] = ()) -> list[PhasePlan]:
         None if models.teacher.plugin else _shape(recipe, models.teacher, placement),
         lora,
         _sizes(recipe, runtime),
-        teacher_lora=_teacher_lora(models.teacher, placement),
+        teacher_lora=_frozen_lora(models.teacher, placement),
+        reference_lora=_frozen_lora(models.reference, placement),
         shared=runtime.models_runtime == "shared_backbone",
     )
 
@@ -62,10 +63,10 @@ def _shape(recipe: Recipe, model: Student | Teacher, placement: Placement) -> Mo
     )
 
 
-def _teacher_lora(teacher: Teacher, placement: Placement) -> Lora | None:
-    if teacher.adapter is None:
+def _frozen_lora(model: Teacher | Reference | None, placement: Placement) -> Lora | None:
+    if model is None or model.adapter is None:
         return None
-    return open_adapter(placement.directory(teacher.adapter.path)).lora
+    return open_adapter(placement.directory(model.adapter.path)).lora
 
 
 def _sizes(recipe: Recipe, runtime: Runtime) -> Sizes:

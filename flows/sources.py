@@ -22,13 +22,13 @@ from core.prompts.places import locate_file
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import AdapterSource, TeacherAdapter
-from core.recipe.schema.models import Student, Teacher
+from core.recipe.schema.models import Reference, Student, Teacher
 from core.recipe.sources import environment_spec, prompt_source
 from core.runs.local import read_local
 from core.selection.plugins import open_selector
 from core.teacher.plugins import find_teacher
 
-M = TypeVar("M", Student, Teacher)
+M = TypeVar("M", Student, Teacher, Reference)
 
 
 def open_plugins(recipe: Recipe, runtime: Runtime) -> None:
@@ -105,11 +105,13 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
         stay_offline()
     places = dict(runtime.model_paths)
     framed = recipe.rollout.own_template is not None
-    student = _located(recipe.models.student, runtime, places, framed=framed)
-    teacher = _located(recipe.models.teacher, runtime, places, framed=framed)
-    student = _adapted("student", recipe.models.student, student, runtime, places)
-    teacher = _adapted("teacher", recipe.models.teacher, teacher, runtime, places)
-    models = recipe.models.model_copy(update={"student": student, "teacher": teacher})
+    asked = {"student": recipe.models.student, "teacher": recipe.models.teacher}
+    if recipe.models.reference is not None:
+        asked["reference"] = recipe.models.reference
+    found = {
+        role: _placed(role, model, runtime, places, framed=framed) for role, model in asked.items()
+    }
+    models = recipe.models.model_copy(update=found)
     return (
         recipe.model_copy(update={"models": models}),
         runtime.model_copy(update={"model_paths": places}),
@@ -132,6 +134,11 @@ def runtime_at(run: Path, model: Path | None) -> Runtime:
         found = resolve(str(model), offline=True)
         places |= {found.digest: found.path, _with_template(found): found.path}
     return Runtime(model_paths=places)
+
+
+def _placed(role: str, asked: M, runtime: Runtime, places: dict[str, Path], *, framed: bool) -> M:
+    located = _located(asked, runtime, places, framed=framed)
+    return _adapted(role, asked, located, runtime, places)
 
 
 def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: bool) -> M:

@@ -28,7 +28,7 @@ def update_student(
     from core.training.budget import write_spent
     from core.training.canaries import check_canaries
     from core.training.collapse import Watch, read_watch, watch, write_watch
-    from core.training.opening import open_pair, read_model, write_model
+    from core.training.opening import open_pair, open_reference, read_model, write_model
     from core.training.state import load_state
     from core.training.update import update
     from core.trajectory.io import read_trajectories
@@ -46,13 +46,14 @@ def update_student(
     resident, teacher_backend = open_pair(
         origin, context.path(teacher), context.placement, together=together
     )
+    reference = open_reference(spec.reference, context.placement)
     context.record_numeric_class(batched_class(context.runtime))
     with resident.changing() as backend:
         arguments = (backend, state, trajectories, scored, spec, context.runtime)
         if spec.cycle == 0:
             found = check_canaries(*arguments, teacher=teacher_backend)
             write_json(context.out / "canaries.json", found)
-        done = update(*arguments, teacher=teacher_backend, meter=meter)
+        done = update(*arguments, teacher=teacher_backend, meter=meter, reference=reference)
     done.state.save(context.out)
     resident.state = done.state.digest()
     write_model(context.out, read_model(origin))

@@ -4,7 +4,7 @@ from core.recipe.adoption_spec import AdoptionSpec
 from core.recipe.plugin_specs import named_plugin_spec
 from core.recipe.recipe import Recipe
 from core.recipe.schema.adapters import Lora
-from core.recipe.schema.models import Model, Student, Teacher
+from core.recipe.schema.models import Model, Reference, Student, Teacher
 from core.recipe.specs import (
     LoraSpec,
     ModelSpec,
@@ -34,7 +34,7 @@ def tokenizer_spec(recipe: Recipe, model: Model) -> TokenizerSpec:
     )
 
 
-def model_spec(recipe: Recipe, model: Student | Teacher) -> ModelSpec:
+def model_spec(recipe: Recipe, model: Student | Teacher | Reference) -> ModelSpec:
     """Return the weights and arithmetic of one model."""
     toy = recipe.models.backend == "toy"
     storage = None if model.quantization == "none" else model.quantization
@@ -66,6 +66,12 @@ def teacher_spec(recipe: Recipe) -> TeacherSpec:
     )
     toy = recipe.models.backend == "toy"
     return TeacherSpec(model=model_spec(recipe, teacher), fit=fit if toy else None)
+
+
+def reference_spec(recipe: Recipe) -> ModelSpec | None:
+    """Return the frozen third model, or None where there is none."""
+    reference = recipe.models.reference
+    return None if reference is None else model_spec(recipe, reference)
 
 
 def adoption_spec(recipe: Recipe) -> AdoptionSpec | None:

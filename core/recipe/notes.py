@@ -70,6 +70,7 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         lambda recipe: recipe.models.backend == "hf",
         "a pretrained teacher brings its tokenizer",
     ),
+    "models.reference": (_supervised, "run.mode sft has no update that reads it"),
     "loss.clip_ratio": (lambda _: True, "the lower and the upper half width have their own keys"),
     "loss.estimator_implementation_version": (lambda _: True, "there is one estimator"),
     "loss.teacher_temperature": (_supervised, "run.mode sft has no teacher"),

@@ -2,7 +2,7 @@
 
 from core.environments.base import Split
 from core.recipe.dataset_spec import WindowSpec
-from core.recipe.model_steps import tokenizer_spec
+from core.recipe.model_steps import reference_spec, tokenizer_spec
 from core.recipe.objective import (
     HANDED_OVER,
     HIDDEN_STATES,
@@ -233,6 +233,7 @@ def update_spec(recipe: Recipe, cycle: int) -> UpdateSpec:
         stop=stop_spec(recipe),
         budget=budget_spec(recipe),
         window=WindowSpec(first=rollouts * cycle, episodes=rollouts) if offline else None,
+        reference=reference_spec(recipe),
     )
 
 

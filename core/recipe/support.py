@@ -23,7 +23,6 @@ UNBUILT: tuple[Unbuilt, ...] = (
         "Use oracle or frozen_student: an equal data set is found in the store.",
     ),
     Unbuilt("offline_kd.task_schedule_digest"),
-    Unbuilt("models.reference"),
     Unbuilt("alignment"),
 )
 

@@ -5,7 +5,7 @@ from typing import Literal
 from core.recipe.dataset_spec import WindowSpec
 from core.recipe.schema.loss import Aggregation, LossMode, ObjectiveName
 from core.recipe.schema.train import Schedule
-from core.recipe.specs import SelectionSpec, Spec
+from core.recipe.specs import ModelSpec, SelectionSpec, Spec
 
 
 class OptimizerSpec(Spec):
@@ -148,3 +148,5 @@ class UpdateSpec(Spec):
     """What the cycles may spend; null is anything."""
     window: WindowSpec | None = None
     """Which episodes of a frozen data set; null is all that were sampled for this cycle."""
+    reference: ModelSpec | None = None
+    """Frozen model whose divergence from the student is recorded; null records none."""

@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     models.hub_adapter_needs_revision,
     models.minima_need_an_evaluation,
     models.reference_needs_shared_backbone,
+    models.reference_names_its_adapter,
     models.shared_backbone_needs_adapters,
     models.shared_backbone_is_one_model,
     models.toy_backend_is_plain,

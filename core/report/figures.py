@@ -99,6 +99,17 @@ def objective_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     return figure
 
 
+def reference_figure(cycles: Sequence[CyclePoint]) -> go.Figure | None:
+    """Divergence from the frozen reference before each step; None where there is none."""
+    x, y = _series(cycles, "reference_kl_mean")
+    if not x:
+        return None
+    figure = _base("KL(student ‖ reference)", "cycles done", "nats per selected token")
+    figure.add_scatter(x=x, y=y, mode="lines", line={"color": STUDENT}, showlegend=False)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
 def gradient_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     """Global gradient norm before clipping."""
     figure = _base("Gradient norm", "cycles done", "before clipping")
@@ -197,10 +208,12 @@ def figures(
     """Return the fragments of every figure that has data."""
     made = [success_figure(evaluations, cycles)]
     if cycles:
+        compared = reference_figure(cycles)
         made += [
             objective_figure(cycles),
             gradient_figure(cycles),
             collapse_figure(cycles),
+            *([] if compared is None else [compared]),
             diagnostics_figure(cycles),
             seconds_figure(cycles),
         ]

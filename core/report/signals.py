@@ -37,6 +37,8 @@ MEANINGS: dict[str, str] = {
     "sampler_drift_mean": "mean difference between the sampler's and the training pass's "
     "log-probability of a sampled token under the same weights, nats: rounding",
     "sampler_drift_max": "the largest of these differences, nats",
+    "reference_kl_mean": "KL(student ‖ reference) before the step, nats per selected token; it is "
+    "recorded and never trained on",
     "teacher_queried_position_ratio": "share of the student's tokens that the teacher was asked "
     "about",
     "gate_qualified_trajectories": "episodes that the gate let through",
@@ -73,7 +75,9 @@ def signal_rows(data: ReportData) -> list[dict[str, Any]]:
     last = data.cycles[-1]
     diagnostics = last.steps[-1].get("objective_diagnostics", {}) if last.steps else {}
     first = last.steps[0] if last.steps else {}
-    found = {**last.selection, **diagnostics, **{name: first.get(name) for name in DRIFT}}
+    compared = {"reference_kl_mean": last.steps[-1].get("reference_kl_mean") if first else None}
+    drift = {name: first.get(name) for name in DRIFT}
+    found = {**last.selection, **diagnostics, **drift, **compared}
     return [
         {"name": name, "value": found[name], "meaning": meaning}
         for name, meaning in MEANINGS.items()

@@ -90,9 +90,19 @@ def model_facts(recipe: Recipe, runtime: Runtime, parts: Parts, records: Sequenc
             "plugin": teacher.plugin and teacher.plugin.model_dump(mode="json"),
             "adapter": teacher.adapter and teacher.adapter.model_dump(mode="json"),
         },
+        **_reference(recipe),
         **_tokenizer(parts),
         "tokenizer_vocab_size": _vocabulary(recipe, runtime),
     }
+
+
+def _reference(recipe: Recipe) -> Json:
+    """Return the frozen model that the student is compared with; nothing where there is none."""
+    reference = recipe.models.reference
+    if reference is None:
+        return {}
+    adapter = reference.adapter and reference.adapter.model_dump(mode="json")
+    return {"reference": {**_model(recipe, reference), "adapter": adapter}}
 
 
 def _model(recipe: Recipe, model: Model) -> Json:
@@ -141,11 +151,13 @@ def _vocabulary(recipe: Recipe, runtime: Runtime) -> int | None:
 def role_facts(recipe: Recipe) -> Json:
     """Return who does what, by the seeds' names of roles."""
     trained = recipe.run.mode == "sft"
+    unread = trained or recipe.models.reference is None
+    compared = None if unread else "reference, its KL recorded, never trained on"
     return {
         "actor_policy": "student",
         "rollout_runtime": None if trained else "student, all episodes together",
         "teacher_policy": None if trained else f"teacher, {recipe.models.teacher.mode}",
-        "reference_policy": None,
+        "reference_policy": compared,
         "reward_or_verifier": f"{world_name(recipe)}, exact; reported, never optimised",
         "target_builder": None if trained else recipe.loss.mode,
         "update_runtime": f"{recipe.train.optimizer} on the student's trainable tensors",

@@ -107,6 +107,7 @@ def plan_phases(
     sizes: Sizes,
     *,
     teacher_lora: Lora | None = None,
+    reference_lora: Lora | None = None,
     shared: bool = False,
 ) -> list[PhasePlan]:
     """Predict every phase.
@@ -117,17 +118,20 @@ def plan_phases(
         lora: The student's adapter; None trains every weight.
         sizes: Physical sizes.
         teacher_lora: The teacher's adapter.
-        shared: Whether both are adapters on one base.
+        reference_lora: The adapter of a reference, which only waits: what it computes in an update
+            is over before the backward pass, which holds more.
+        shared: Whether all are adapters on one base.
     """
     adapter = student.adapter_weights(lora) if lora else 0
     trained = adapter or student.linear_weights + student.other_weights
     taught = teacher.adapter_weights(teacher_lora) * 4 if teacher and teacher_lora else 0
     own = student.weight_bytes + adapter * 4
     other = 0 if teacher is None else taught + (0 if shared else teacher.weight_bytes)
+    waits = student.adapter_weights(reference_lora) * 4 if reference_lora else 0
     rank = lora.r * len(lora.target_modules) if lora else 0
     logits = CHUNK_COPIES * 4 * sizes.chunk
     return [
-        PhasePlan("load", {"student": own}, other),
+        PhasePlan("load", {"student": own}, other + waits),
         PhasePlan(
             "rollout",
             {
@@ -135,7 +139,7 @@ def plan_phases(
                 "keys and values": student.cache_bytes(sizes.slots, sizes.tokens),
                 "sampling": sizes.slots * student.rows * SAMPLED_BYTES,
             },
-            other,
+            other + waits,
         ),
         PhasePlan(
             "score",
@@ -149,7 +153,7 @@ def plan_phases(
                 ),
                 "logits": logits * (teacher or student).rows,
             },
-            adapter * 4 if shared else own,
+            (adapter * 4 if shared else own) + waits,
         ),
         PhasePlan(
             "update",
@@ -166,6 +170,6 @@ def plan_phases(
                 ),
                 "logits": logits * student.rows,
             },
-            other,
+            other + waits,
         ),
     ]

@@ -13,12 +13,12 @@ from core.errors import StoreError
 from core.models.backend import Backend
 from core.models.building import Placement, build_model, use_threads
 from core.models.roles import RESIDENTS, Identity, Resident
-from core.recipe.specs import StudentSpec
+from core.recipe.specs import ModelSpec, StudentSpec
 from core.training.state import STATE, load_state, read_summary
 
 MODEL = "model.json"
 PLUGIN = "plugin.json"
-TEACHER = "teacher"
+STUDENT, TEACHER, REFERENCE = "student", "teacher", "reference"
 
 
 def write_model(directory: Path, spec: StudentSpec) -> None:
@@ -54,7 +54,7 @@ def open_model(
     """Return the resident model of a role.
 
     Args:
-        role: ``student`` or ``teacher``.
+        role: ``student``, ``teacher`` or ``reference``.
         spec: Which model.
         placement: Device and directories.
         fresh: Build it anew, so that its weights are those before any training; otherwise the
@@ -147,7 +147,24 @@ def open_pair(
     """
     backend = None
     if not (teacher / PLUGIN).exists():
-        beside = ("student",) if together else ()
+        beside = (STUDENT,) if together else ()
         backend = open_weights(TEACHER, teacher, placement, beside=beside, wake=together).backend
     beside = (TEACHER,) if together else ()
-    return open_weights("student", student, placement, beside=beside), backend
+    return open_weights(STUDENT, student, placement, beside=beside), backend
+
+
+def open_reference(model: ModelSpec | None, placement: Placement) -> Backend | None:
+    """Return the frozen model that an update's student is compared with; None where none is named.
+
+    Args:
+        model: Weights, and the adapter on them.
+        placement: Device and directories.
+
+    Raises:
+        ModelSourceError: Pretrained files are missing or unusable.
+        BackendError: The adapter does not fit.
+    """
+    if model is None:
+        return None
+    frozen = StudentSpec(model=model, lora=None, seed=0)
+    return open_model(REFERENCE, frozen, placement, beside=(STUDENT, TEACHER)).backend

@@ -26,6 +26,7 @@ from core.training.freshness import PHASES, check_freshness
 from core.training.group import Example, GatherTargets, Objective, clear_gradients
 from core.training.guards import check_update
 from core.training.optimizer import Optimizer
+from core.training.reference import reference_column
 from core.training.state import Counters, StudentState, copy_trainable
 from core.training.step import Stepper
 from core.training.token_analysis import (
@@ -64,6 +65,7 @@ def update(
     *,
     teacher: Backend | None = None,
     meter: Meter | None = None,
+    reference: Backend | None = None,
 ) -> UpdateResult:
     """Take one optimizer step per group of ``gradient_accumulation_steps`` episodes.
 
@@ -79,6 +81,8 @@ def update(
         teacher: The model that scored; exact targets need its head.
         meter: The run's budget: positions that it has no room for are not trained on, and no step
             is taken once it is spent.
+        reference: A frozen model; how far the student is from it is in the metrics and nowhere
+            else.
 
     Returns:
         The new state, metrics per step and values per token. Groups without a weighted position
@@ -117,11 +121,12 @@ def update(
             few = chosen[: 0 if rows else MAX_TRAJECTORIES]
             sources = [trajectories[i] for i in indices[: len(few)]]
             found = _favourites(backend, few, gather, spec, runtime, sampler_temperature(sources))
+            apart = reference_column(backend, reference, chosen, runtime, stepper.chunk)
             group, row = stepper.step(chosen, gather)
             token_rows += analysed_rows(backend, few, group.terms, found)
             version = state.counters.parameter_version + len(rows)
             row |= sampler_drift(sources, few, found.student_logprobs_N, version)
-            rows.append(_labelled(row, spec, trajectories, scored, version + 1))
+            rows.append(_labelled(row | apart, spec, trajectories, scored, version + 1))
         check_update(backend, state.tensors, frozen, rows)
     except BaseException:
         clear_gradients(backend)

@@ -94,12 +94,29 @@ def minima_need_an_evaluation(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
 
 
 def reference_needs_shared_backbone(recipe: Recipe, runtime: Runtime) -> Iterator[Problem]:
-    """4: a third policy exists on a shared backbone only."""
+    """4: a third model exists on a shared backbone only."""
     if recipe.models.reference is not None and runtime.models_runtime == "dual_model":
         yield problem(
             "models.reference",
             "needs models.runtime: shared_backbone",
-            "Leave models.reference out.",
+            "Set models.runtime: shared_backbone or leave models.reference out.",
+        )
+
+
+def reference_names_its_adapter(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
+    """A base with its adapter switched off is not what a warm student started from."""
+    models = recipe.models
+    if models.reference is None or models.reference.adapter is not None:
+        return
+    starts = {
+        "models.student.adapter is given": models.student.adapter is not None,
+        "run.start names a trained student": recipe.run.start is not None,
+    }
+    for reason in (reason for reason, given in starts.items() if given):
+        yield problem(
+            "models.reference.adapter",
+            f"is null, and {reason}: the base alone is not where training starts",
+            "Name the adapter that the student is to be compared with.",
         )
 
 

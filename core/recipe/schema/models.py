@@ -94,10 +94,11 @@ class Teacher(Model):
 
 
 class Reference(Model):
-    """A third, frozen policy on a shared backbone."""
+    """A frozen third model; how far the student is from it is recorded, and never trained on."""
 
     adapter: AdapterSource | None = None
-    """Adapter of the reference policy."""
+    """Adapter of the reference; null is the base, and is refused where the student starts from an
+    adapter."""
 
 
 class Models(Section):
@@ -110,7 +111,7 @@ class Models(Section):
     teacher: Teacher
     """The model that is imitated."""
     reference: Reference | None = None
-    """A third, frozen policy; ``shared_backbone`` only."""
+    """A frozen model whose divergence from the student is recorded; ``shared_backbone`` only."""
     toy_vocabulary: Literal["calculator", "worlds"] | None = None
     """Whose transcripts the toy tokenizer makes short: the calculator's, or all five worlds'; null
     means ``calculator``."""

@@ -162,10 +162,12 @@ def test_a_layer_that_is_run_again_meets_the_same_adapter(pair):
     assert all(torch.equal(g, expected[name]) for name, g in gradients(student).items())
 
 
-def test_a_gradient_of_another_role_is_refused(pair):
-    _, student, teacher = pair
+@pytest.mark.parametrize("other", ["teacher", "reference"])
+def test_a_gradient_of_another_role_is_refused(pair, other):
+    backbone, student, teacher = pair
+    frozen = teacher if other == "teacher" else backbone.attach("reference", OTHER, seed=7)
     loss_of(student).backward()
-    parameter = next(iter(teacher.own.values()))
+    parameter = next(iter(frozen.own.values()))
     parameter.grad = torch.zeros_like(parameter)
     student.check_gradients()
     parameter.grad = torch.ones_like(parameter)

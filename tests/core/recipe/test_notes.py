@@ -36,6 +36,11 @@ WITH_MODE = {
     "train.stop_below_entropy": ("run.mode=sft", "train.stop_below_entropy=0.1"),
     "train.stop_below_success": ("run.mode=sft", "train.stop_below_success=0.1"),
     "train.eval_every_cycles": ("run.mode=sft", "train.eval_every_cycles=2"),
+    "models.reference": (
+        *("run.mode=sft", "models.backend=hf", "runtime.models_runtime=shared_backbone"),
+        *(f"models.{role}.model_id=base" for role in ("student", "teacher", "reference")),
+        "models.teacher.adapter.path=a",
+    ),
 }
 OF_EPISODES = {
     "rollout.max_turns": "rollout.max_turns=2",

@@ -9,7 +9,9 @@ import core.recipe
 from core.recipe import model_steps, steps, teacher_steps
 from core.recipe.keys import recipe_keys
 from core.recipe.loading import load_text
+from core.recipe.rules.models import SHARED_FIELDS
 from core.recipe.schema.loss import Divergence
+from core.recipe.schema.models import ToySize
 from core.recipe.specs import Spec
 from core.recipe.support import UNBUILT
 
@@ -32,6 +34,14 @@ STUDENT_ADAPTER = (
     "models.student.adapter.tokenizer_fingerprint=c",
 )
 TEACHER_ADAPTER = (*HF, "models.teacher.adapter.path=a")
+REFERENCE = (
+    *TEACHER_ADAPTER,
+    "models.runtime=shared_backbone",
+    *(f"models.{role}.model_id=base" for role in ("student", "teacher", "reference")),
+    "models.reference.adapter.path=a",
+    "models.reference.adapter.base_model_revision=b",
+    "models.reference.adapter.tokenizer_fingerprint=c",
+)
 EVALUATION = {"evaluation"}
 SPLITS = {"splits", "held_out"}
 ROLLOUT = {"rollout", "evaluation"}
@@ -78,6 +88,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "models.teacher.prepare_kbit_training": (NF4, "false", {"teacher"}),
     "models.student.adapter.path": (STUDENT_ADAPTER, "x", {"student"}),
     "models.teacher.adapter.path": (TEACHER_ADAPTER, "x", {"teacher"}),
+    "models.reference.adapter.path": (REFERENCE, "x", UPDATE),
     "models.teacher.attn_implementation": (HF, "eager", {"teacher"}),
     "models.teacher.toy.hidden_size": ((), "32", {"teacher"}),
     "models.teacher.toy.num_layers": ((), "3", {"teacher"}),
@@ -176,7 +187,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
 ADAPTER_FACTS = (
     *(
         f"models.{role}.adapter.{name}"
-        for role in ("student", "teacher")
+        for role in ("student", "teacher", "reference")
         for name in ("source", "revision", "base_model_revision", "tokenizer_fingerprint")
     ),
     "models.teacher.adapter.require_policy_evaluation",
@@ -196,7 +207,14 @@ GATE = (
     "models.teacher.qualification.minimum_tool_execution_success_rate",
 )
 
+THIRD = tuple(f"models.reference.{name}" for name in SHARED_FIELDS)
+
 IN_NO_SPEC = {
+    **dict.fromkeys(THIRD, "is the student's: test_a_reference_is_part_of_the_update_alone"),
+    **{
+        f"models.reference.toy.{name}": "the toy backend has no reference"
+        for name in ToySize.model_fields
+    },
     **dict.fromkeys(ADAPTER_FACTS, "decides whether an adapter is accepted, which is a digest"),
     **dict.fromkeys(GATE, "decides what a teacher must show first: test_teacher_steps"),
     "schema_version": "a version of the keys",
@@ -225,7 +243,7 @@ def test_every_identity_key_is_read_by_a_step_or_named_here():
     """C69: a key that nothing reads would be ignored in silence."""
     unbuilt = tuple(row.key for row in UNBUILT if row.values is None)
     recorded = ("selection.gate",)  # what opens the gate is the environment's verdict
-    planned = ("models.reference", "source", "offline_kd", *recorded, *unbuilt)
+    planned = ("source", "offline_kd", *recorded, *unbuilt)
     refused = tuple(row.key for row in UNBUILT)
     open_keys = {
         key
@@ -240,6 +258,15 @@ def test_every_identity_key_is_read_by_a_step_or_named_here():
 def test_changing_the_evaluation_changes_no_other_step(accepted, changed):
     keys = ("eval.tasks=12", "eval.split=test", "eval.temperature=1", "eval.seed=3")
     assert changed(accepted().recipe, accepted(*keys).recipe) == {"held_out", "evaluation"}
+
+
+def test_a_reference_is_part_of_the_update_alone(accepted, changed):
+    left, right = accepted(*REFERENCE, "models.reference=null"), accepted(*REFERENCE)
+    assert changed(left.recipe, right.recipe) == UPDATE
+    assert steps.update_spec(left.recipe, 0).reference is None
+    found = steps.update_spec(right.recipe, 0).reference
+    own = model_steps.student_spec(right.recipe).model
+    assert found == own.model_copy(update={"adapter": "a"})
 
 
 def test_changing_the_divergence_changes_only_the_update(accepted, changed):

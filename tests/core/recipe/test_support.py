@@ -5,10 +5,8 @@ from core.recipe.support import UNBUILT
 
 ROWS = [(row, value) for row in UNBUILT for value in row.values or ("x",)]
 INSIDE = {
-    "models.reference": "model_id",
     "models.student.adapter": "path",
     "models.teacher.adapter": "path",
-    "models.reference.adapter": "path",
     "alignment": "method",
 }
 DROPOUT = "models.student.lora.dropout"

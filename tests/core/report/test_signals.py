@@ -4,7 +4,7 @@ import pytest
 
 from core.losses.registry import OBJECTIVES
 from core.report.data import CyclePoint, ReportData
-from core.report.figures import diagnostic_series
+from core.report.figures import diagnostic_series, reference_figure
 from core.report.page import render
 from core.report.signals import CANARIES, MEANINGS, canary_rows, signal_rows
 
@@ -52,6 +52,19 @@ def test_the_last_cycle_s_signal_is_shown_with_its_meaning():
     rows = {row["name"]: row["value"] for row in signal_rows(data)}
     assert rows == {"teacher_queried_position_ratio": 0.4, "student_mass": 0.7}
     assert signal_rows(page()) == []
+
+
+def test_the_divergence_from_a_reference_has_a_curve_and_a_row():
+    compared, plain = ([cycle(n) for n in (0, 1)] for _ in range(2))
+    for number, each in enumerate(compared):
+        each.steps[0]["reference_kl_mean"] = 0.25 * number
+    [row] = signal_rows(page(cycles=compared))
+    assert (row["name"], row["value"]) == ("reference_kl_mean", 0.25)
+    [curve] = reference_figure(compared).data
+    assert (list(curve.x), list(curve.y)) == ([1, 2], [0.0, 0.25])
+    assert "KL(student ‖ reference)" in render(page(cycles=compared))
+    assert reference_figure(plain) is None
+    assert "KL(student" not in render(page(cycles=plain))
 
 
 def test_every_diagnostic_of_every_objective_has_a_meaning_here():

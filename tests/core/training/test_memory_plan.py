@@ -148,6 +148,13 @@ def test_one_base_is_counted_once():
         assert two[name].resident_bytes - one[name].resident_bytes == SHAPE.weight_bytes, name
 
 
+def test_a_reference_adds_its_adapter_to_every_phase():
+    two, three = plan(shared=True), plan(shared=True, reference_lora=LORA)
+    for name in two:
+        more = three[name].resident_bytes - two[name].resident_bytes
+        assert more == SHAPE.adapter_weights(LORA) * 4, name
+
+
 def test_smaller_sizes_take_less():
     whole = plan()["update"].resident_bytes
     sizes = Sizes(slots=16, rows=4, tokens=512, chunk=256)

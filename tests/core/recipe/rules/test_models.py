@@ -70,6 +70,28 @@ def test_reference_on_two_models(judged):
 
 
 @pytest.mark.parametrize(
+    "start",
+    [
+        (
+            "models.student.adapter.path=a",
+            "models.student.adapter.base_model_revision=b",
+            "models.student.adapter.tokenizer_fingerprint=c",
+        ),
+        (f"run.start={'a' * 64}",),
+    ],
+)
+def test_the_reference_of_a_warm_student_is_named(judged, start):
+    """C55: the base with its adapter switched off is not what such a student started from."""
+    rule, given = models.reference_names_its_adapter, "models.reference.model_id=a"
+    adapter = "models.reference.adapter"
+    assert judged(rule, given) == judged(rule, *start) == []
+    assert keys(judged(rule, given, *start)) == [adapter]
+    named = (f"{adapter}.path=a", f"{adapter}.base_model_revision=b",
+             f"{adapter}.tokenizer_fingerprint=c")  # fmt: skip
+    assert judged(rule, given, *named, *start) == []
+
+
+@pytest.mark.parametrize(
     ("override", "key"),
     [
         ("models.backend=toy", "models.backend"),
