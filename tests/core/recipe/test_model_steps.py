@@ -18,3 +18,20 @@ def test_a_disabled_adapter_trains_every_weight_and_forgets_its_other_settings(a
     assert not trained.enabled
     assert model_steps.student_spec(ranked) == model_steps.student_spec(plain)
     assert model_steps.student_spec(accepted().recipe).lora is None
+
+
+def test_a_reference_is_the_student_s_base_and_part_of_the_update_alone(accepted, changed):
+    roles = (
+        *(*HF, "models.runtime=shared_backbone", "models.teacher.adapter.path=t"),
+        *(f"models.{role}.model_id=base" for role in ("student", "teacher")),
+    )
+    adapter = "models.reference.adapter"
+    third = (
+        *("models.reference.model_id=base", f"{adapter}.path=a"),
+        *(f"{adapter}.base_model_revision=b", f"{adapter}.tokenizer_fingerprint=c"),
+    )
+    plain, compared = accepted(*roles).recipe, accepted(*roles, *third).recipe
+    assert changed(plain, compared) == {"update"}
+    assert model_steps.reference_spec(plain) is None
+    own = model_steps.student_spec(compared).model
+    assert model_steps.reference_spec(compared) == own.model_copy(update={"adapter": "a"})

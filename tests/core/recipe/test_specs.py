@@ -207,14 +207,10 @@ GATE = (
     "models.teacher.qualification.minimum_tool_execution_success_rate",
 )
 
-THIRD = tuple(f"models.reference.{name}" for name in SHARED_FIELDS)
+THIRD = (*SHARED_FIELDS, *(f"toy.{name}" for name in ToySize.model_fields))
 
 IN_NO_SPEC = {
-    **dict.fromkeys(THIRD, "is the student's: test_a_reference_is_part_of_the_update_alone"),
-    **{
-        f"models.reference.toy.{name}": "the toy backend has no reference"
-        for name in ToySize.model_fields
-    },
+    **{f"models.reference.{key}": "must be the student's: test_model_steps" for key in THIRD},
     **dict.fromkeys(ADAPTER_FACTS, "decides whether an adapter is accepted, which is a digest"),
     **dict.fromkeys(GATE, "decides what a teacher must show first: test_teacher_steps"),
     "schema_version": "a version of the keys",
@@ -258,15 +254,6 @@ def test_every_identity_key_is_read_by_a_step_or_named_here():
 def test_changing_the_evaluation_changes_no_other_step(accepted, changed):
     keys = ("eval.tasks=12", "eval.split=test", "eval.temperature=1", "eval.seed=3")
     assert changed(accepted().recipe, accepted(*keys).recipe) == {"held_out", "evaluation"}
-
-
-def test_a_reference_is_part_of_the_update_alone(accepted, changed):
-    left, right = accepted(*REFERENCE, "models.reference=null"), accepted(*REFERENCE)
-    assert changed(left.recipe, right.recipe) == UPDATE
-    assert steps.update_spec(left.recipe, 0).reference is None
-    found = steps.update_spec(right.recipe, 0).reference
-    own = model_steps.student_spec(right.recipe).model
-    assert found == own.model_copy(update={"adapter": "a"})
 
 
 def test_changing_the_divergence_changes_only_the_update(accepted, changed):
