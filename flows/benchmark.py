@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 
 from core.errors import BenchmarkError
@@ -12,6 +11,9 @@ from core.recipe.benchmark import Benchmark
 from core.recipe.benchmark_grid import make_grid
 from core.recipe.benchmark_loading import load_benchmark
 from core.recipe.runtime import Runtime
+from core.report.benchmark_tables import success_table
+from core.runs.layout import REPORT
+from flows.benchmark_artifacts import publish
 from flows.benchmark_board import Board
 from tasks.caching import open_store
 
@@ -69,34 +71,29 @@ def benchmark(
     summary = _summary(board, board.show())
     summary["result"] = collected.model_dump()
     summary["result_path"] = str(open_store(board.runtime.store).path(collected))
-    create_table_artifact(
-        summary["table"], key="opd-benchmark", description=f"Success on {grid.benchmark.eval_split}"
-    )
+    publish(board, summary)
     if board.failures:
         raise _failed(board)
     return summary
 
 
 def _summary(board: Board, document: dict[str, Any]) -> dict[str, Any]:
-    rates = {(one["arm"], one["seed"]): one["success_rate"] for one in document["results"]}
-    table = [
-        {
-            "arm": arm["name"],
-            "method": arm["method"],
-            **{f"seed {seed}": rates.get((arm["name"], seed)) for seed in document["seeds"]},
-        }
-        for arm in document["arms"]
-    ]
+    report = board.report()
+    shown = success_table(report)
     return {
         "name": document["name"],
         "digest": document["digest"],
-        "table": table,
+        "seeds": document["seeds"],
+        "table": [dict(zip(shown.columns, row, strict=True)) for row in shown.rows],
+        "note": shown.note,
+        "comparison": report.comparison,
         "identical": document["identical"],
         "missing": document["missing"],
         "cells": len(board.grid.cells),
         "answered_from_store": board.count("cached"),
         "computed": board.computed,
         "view": str(board.directory),
+        "report": str((board.directory / REPORT).absolute()),
     }
 
 

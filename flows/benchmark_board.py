@@ -5,15 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.codec import write_json
+from core.artifacts.filesystem import replace_file
 from core.artifacts.record import ArtifactRef
+from core.evaluation.benchmark_comparison import COMPARISON
+from core.evaluation.benchmark_episodes import EPISODES
 from core.evaluation.benchmark_results import write_results
 from core.recipe.benchmark_grid import Cell, Grid
 from core.recipe.runtime import Runtime
+from core.report.benchmark_data import BenchmarkReport
+from core.report.benchmark_report import write_benchmark_report
+from core.runs.layout import REPORT, SUMMARY, directory_name
 from core.runs.registry import STATUS, register_run
 from flows.benchmark_graph import benchmark_spec
 from flows.benchmark_plan import cell_roles, look_up
 from tasks.caching import open_store
-from tasks.collect_benchmark import arm_result, arm_seconds, collect_benchmark
+from tasks.collect_benchmark import arm_result, arm_seconds, arm_sources, collect_benchmark
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +55,8 @@ class Board:
 
     def look(self) -> list[Cell]:
         """Answer from the store what is there, and return the cells that must run."""
+        for name in (COMPARISON, EPISODES, REPORT, SUMMARY):  # of an older run
+            (self.directory / name).unlink(missing_ok=True)
         missing = [cell for cell in self.grid.cells if not self.is_answered(cell)]
         self.show()
         # What there is of it stays when the store is cleaned up.
@@ -100,7 +108,15 @@ class Board:
             **parents,
         )
         self.computed += call.found is None
-        return collect_benchmark.perform(call)
+        collected = collect_benchmark.perform(call)
+        made = open_store(self.runtime.store).path(collected)
+        for name in (COMPARISON, EPISODES):
+            replace_file(self.directory / name, [(made / name).read_bytes()])
+        return collected
+
+    def report(self) -> BenchmarkReport:
+        """Write the page and its summary, and return what they say."""
+        return write_benchmark_report(self.directory)
 
     def show(self) -> dict[str, Any]:
         """Write tables of what is there, and the state of every cell; returns the results."""
@@ -114,6 +130,10 @@ class Board:
 
     def _status(self) -> list[dict[str, Any]]:
         store = open_store(self.runtime.store)
+        runs = {
+            (cell.arm, cell.seed): directory_name(cell.recipe, self.place(cell.runtime))
+            for cell in self.grid.cells
+        }
         lines = []
         for (arm, seed), state in self._states.items():
             ref = self.results.get((arm, seed))
@@ -125,6 +145,8 @@ class Board:
                     "reason": self.failures.get((arm, seed)),
                     "training_seconds": arm_seconds(store, ref) if ref is not None else None,
                     "result": ref.model_dump() if ref is not None else None,
+                    "sources": arm_sources(store, ref) if ref is not None else [],
+                    "run": runs[arm, seed],
                 }
             )
         return lines

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from core.recipe.benchmark_grid import Cell, Grid, planned_steps
+from core.recipe.benchmark import Benchmark
+from core.recipe.benchmark_grid import Cell, Grid, declared, planned_steps
 from core.recipe.benchmark_specs import ArmLabel, ArmSpec, BenchmarkSpec, CellSpec
-from core.recipe.objective import METHODS, objective_words, run_kind
+from core.recipe.objective import METHODS, objective_words, run_kind, trained_states
 from core.recipe.recipe import Recipe
 from core.training.stopping import StopReason
 from flows.graph import Gate, prepare_run, run_graph
@@ -71,6 +73,8 @@ def benchmark_spec(grid: Grid, roles: dict[tuple[str, int], str]) -> BenchmarkSp
                 description=arm.description,
                 method=METHODS[run_kind(cell.recipe)] if trains(cell) else COLD_START_ONLY,
                 objective=objective_words(cell.recipe) if trains(cell) else "nothing after it",
+                states=trained_states(cell.recipe),
+                differs=declared(cell, grid.common[cell.seed]),
             )
             for arm, cell in zip(grid.arms, first, strict=True)
         ),
@@ -80,7 +84,16 @@ def benchmark_spec(grid: Grid, roles: dict[tuple[str, int], str]) -> BenchmarkSp
         budget_limit=benchmark.budget.limit,
         eval_split=benchmark.eval_split,
         cells=tuple(_cell_spec(cell, roles) for cell in grid.cells),
+        comparisons=grid.comparisons,
+        alpha=benchmark.statistics.alpha,
+        looks=benchmark.statistics.looks,
+        published=_published(benchmark),
     )
+
+
+def _published(benchmark: Benchmark) -> dict[str, Any] | None:
+    shown = benchmark.published
+    return shown.model_dump(mode="json") if shown is not None else None
 
 
 def trains(cell: Cell) -> bool:

@@ -1,7 +1,7 @@
 """``opd benchmark``: arms on seeds in this process, or through the deployments of ``opd up``."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,18 +42,26 @@ def run_benchmark(
 
 
 def print_summary(summary: dict[str, Any]) -> None:
-    """Print success by arm and seed, what was computed, and where the rows are."""
-    for row in summary["table"]:
-        rates = [value for name, value in row.items() if name.startswith("seed ")]
-        shown = " ".join("      –" if rate is None else f"{rate:7.1%}" for rate in rates)
-        print(f"{row['arm']:<32} {shown}")
+    """Print success and differences by arm, what was computed, and where the report is."""
+    for line in table_lines(summary["table"]):
+        print(line)
+    print(summary["note"])
+    print(f"{summary['comparison']['error_control']}.")
     for group in summary["identical"]:
-        print(f"bitwise equal in all artifacts: {', '.join(group)}")
-    seeds = len(summary["table"][0]) - 2
-    if seeds == 1:
-        print("one seed: no significance is claimed")
+        print(f"equal byte for byte in all artifacts: {', '.join(group)}")
     print(
         f"{summary['cells']} runs: {summary['answered_from_store']} from the store, "
         f"{summary['computed']} steps computed, in {summary['wall_time_s']:.1f} s"
     )
     print(f"rows: {summary['view']}/rows.csv")
+    print(f"report: {summary['view']}/report.html")
+
+
+def table_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a header and the rows, in columns as wide as their widest cell."""
+    names = list(rows[0])
+    cells = [names, *([str(row[name]) for name in names] for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(names))]
+    for row in cells:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()

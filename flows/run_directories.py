@@ -47,11 +47,15 @@ def report(
         bool, typer.Option("--json", help="Print the numbers as one JSON document.")
     ] = False,
 ) -> None:
-    """Make the report of a run again, from the files of its directory alone."""
+    """Make the report of a run or a benchmark again, from the files of its directory alone."""
+    from core.report.benchmark_data import is_benchmark_directory
     from core.report.markdown import summary
     from core.report.run_report import run_report
     from core.runs.reading import open_run
 
+    if is_benchmark_directory(run):
+        _report_benchmark(run, out, markdown=markdown, as_json=as_json)
+        return
     data = run_report(open_run(run))
     if as_json:
         _print_json(data.model_dump(mode="json"))
@@ -59,6 +63,26 @@ def report(
         print(summary(data), end="")
     else:
         print("\n".join(map(str, _remake(run, data, out))))
+
+
+def _report_benchmark(run: Path, out: Path | None, *, markdown: bool, as_json: bool) -> None:
+    from core.artifacts.filesystem import replace_file
+    from core.report.benchmark_data import benchmark_report
+    from core.report.benchmark_markdown import benchmark_summary
+    from core.report.benchmark_page import render_benchmark
+    from core.report.benchmark_report import write_benchmark_report
+    from core.runs.layout import REPORT, SUMMARY
+
+    if as_json:
+        _print_json(benchmark_report(run).model_dump(mode="json"))
+    elif markdown:
+        print(benchmark_summary(benchmark_report(run)), end="")
+    elif out is not None:
+        replace_file(out, [render_benchmark(benchmark_report(run)).encode()])
+        print(out)
+    else:
+        write_benchmark_report(run)
+        print("\n".join(str(run / name) for name in (REPORT, SUMMARY)))
 
 
 def export_run(

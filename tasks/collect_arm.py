@@ -9,7 +9,7 @@ from core.runs.stages import stage_name
 from tasks.caching import StepContext, step
 
 
-@step(kind="arm", version="1")
+@step(kind="arm", version="2")
 def collect_arm(context: StepContext, spec: ArmSpec, **parts: ArtifactRef) -> dict[str, Any]:
     """Write ``rows.jsonl``, ``curve.json`` and ``totals.json``; parents are a run's by role."""
     from core.evaluation.arm_results import cost, task_rows
@@ -20,17 +20,40 @@ def collect_arm(context: StepContext, spec: ArmSpec, **parts: ArtifactRef) -> di
     rows = task_rows(read_trajectories(last / "eval_trajectories.jsonl"), spec.split)
     write_jsonl(context.out / "rows.jsonl", rows)
     students = [context.path(parts[role]) for role in sorted(parts) if role.startswith("student_")]
-    curve = [_point(spec, context, len(students), role, parts[role]) for role in evaluations]
-    write_json(context.out / "curve.json", curve)
-    steps = [row for path in students for row in iterate_jsonl(path / "metrics.jsonl")]
+    updates = [list(iterate_jsonl(path / "metrics.jsonl")) for path in students]
     sampled = [role for role in sorted(parts) if role.startswith(("rollouts_", "dataset"))]
-    batches = [_sampled(context, parts[role]) for role in sampled]
+    batches = {role: _sampled(context, parts[role]) for role in sampled}
+    curve = [
+        _point(spec, context, len(students), role, parts[role]) | spent_by(role, updates, batches)
+        for role in evaluations
+    ]
+    write_json(context.out / "curve.json", curve)
     spent = students[-1] / "budget.json" if students else None
     budget = read_json(spent) if spent is not None and spent.exists() else None
-    totals = cost(steps, batches, budget)
+    totals = cost([row for rows in updates for row in rows], batches.values(), budget)
     write_json(context.out / "totals.json", totals)
     solved = sum(row["success"] for row in rows)
     return {"success_rate": solved / len(rows) if rows else None, **totals}
+
+
+SPENT = ("optimizer_steps", "selected_tokens", "generated_tokens")
+"""What a point of a curve says was spent after the cold start."""
+
+
+def spent_by(
+    evaluation: str, updates: list[list[dict[str, Any]]], batches: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what had been spent after the cold start when a student was evaluated."""
+    from core.evaluation.arm_results import cost
+
+    done = max(int(evaluation.removeprefix("evaluation_")) - 1, 0)
+    steps = [row for rows in updates[:done] for row in rows]
+    frozen = [one for role, one in batches.items() if role.startswith("dataset") and done]
+    fresh = [one for role, one in batches.items() if role.startswith("rollouts_")][:done]
+    spent = cost(steps, [*frozen, *fresh], None)
+    return {
+        name: spent[name] for name in ("optimizer_steps", "selected_tokens", "generated_tokens")
+    }
 
 
 def _point(

@@ -35,6 +35,8 @@ class ArmResult:
     """Counts of what it cost, as ``core.evaluation.arm_results.cost`` gives them."""
     digests: Mapping[str, str]
     """Content digest of every artifact of the run, by role."""
+    episodes: Path | None = None
+    """Trajectories of the final evaluation, where they are kept."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,41 @@ class BenchmarkResults:
             for arm, seeds in found.items()
         }
 
+    def recoveries(self) -> dict[str, dict[int, dict[str, float | None]]]:
+        """Return how often tasks recovered: arm -> seed -> task -> share of its erring samples.
 
-def read_arm(directory: Path, digests: Mapping[str, str]) -> ArmResult:
+        None where no sample met an error: it has nothing to recover from.
+        """
+        found: dict[str, dict[int, dict[str, list[bool]]]] = {}
+        for row in self.rows:
+            tasks = found.setdefault(row["arm"], {}).setdefault(row["seed"], {})
+            known = tasks.setdefault(row["task_id"], [])
+            if row.get("had_tool_error"):
+                known.append(row["recovered_after_tool_error"])
+        return {
+            arm: {
+                seed: {
+                    task: sum(each) / len(each) if each else None for task, each in tasks.items()
+                }
+                for seed, tasks in seeds.items()
+            }
+            for arm, seeds in found.items()
+        }
+
+
+def _share(values: Sequence[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def read_arm(
+    directory: Path, digests: Mapping[str, str], episodes: Path | None = None
+) -> ArmResult:
     """Read what the artifact of an arm says.
+
+    Args:
+        directory: Of the artifact.
+        digests: Of the artifacts of its run, by role.
+        episodes: Trajectories of its final evaluation.
 
     Raises:
         StoreError: A file is missing or damaged.
@@ -72,6 +106,7 @@ def read_arm(directory: Path, digests: Mapping[str, str]) -> ArmResult:
         curve=read_json(directory / CURVE),
         totals=read_json(directory / TOTALS),
         digests=digests,
+        episodes=episodes,
     )
 
 
@@ -117,6 +152,10 @@ def _document(spec: BenchmarkSpec, done: Mapping[tuple[str, int], ArmResult]) ->
         "baseline": spec.baseline,
         "budget": {"axis": spec.budget_axis, "limit": spec.budget_limit},
         "eval_split": spec.eval_split,
+        "comparisons": [list(pair) for pair in spec.comparisons],
+        "alpha": spec.alpha,
+        "looks": spec.looks,
+        "published": spec.published,
         "missing": [{"arm": arm, "seed": seed} for arm, seed in cells if (arm, seed) not in done],
         "identical": identical_arms(spec, done),
         "results": [_summary(*cell, done[cell]) for cell in cells if cell in done],

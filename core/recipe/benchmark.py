@@ -1,12 +1,16 @@
 """A benchmark: arms that differ in declared keys, on several seeds from one cold start each."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from core.recipe.benchmark_statistics import Published, Statistics
 from core.recipe.schema.section import Section
 
 ARM_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$"
+
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+"""An arm, and the arm that it is compared with."""
 
 Overrides = dict[str, JsonValue]
 """Dotted keys of a recipe, or sections of them, with their values."""
@@ -57,6 +61,12 @@ class Benchmark(Section):
     """Dotted key -> values: an arm more for every combination."""
     baseline: str | None = None
     """Arm that the others are compared with; null is the first."""
+    comparisons: tuple[Pair, ...] = Field(default=(), strict=False)
+    """Arm, and arm it is compared with; empty is every arm against the baseline."""
+    statistics: Statistics = Statistics()
+    """How they are compared."""
+    published: Published | None = None
+    """What others published on the same question; null shows nothing."""
     allowed_differences: tuple[str, ...] = Field(default=(), strict=False)
     """Dotted keys in which arms may differ; ``loss.*`` is a whole section."""
     budget: BudgetView = BudgetView()

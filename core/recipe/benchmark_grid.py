@@ -1,6 +1,7 @@
 """From a benchmark to one recipe per arm and seed, or one clear refusal before anything runs."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,6 +10,7 @@ from typing import Any
 from core.artifacts.key import canonical_json
 from core.errors import RecipeError
 from core.recipe.benchmark import Arm, Benchmark
+from core.recipe.benchmark_statistics import Published
 from core.recipe.loading import Loaded, load, load_text
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
@@ -66,6 +68,12 @@ class Grid:
         return self.benchmark.baseline or self.arms[0].name
 
     @property
+    def comparisons(self) -> tuple[tuple[str, str], ...]:
+        """Arm, and the arm that it is compared with."""
+        others = [arm.name for arm in self.arms if arm.name != self.baseline]
+        return self.benchmark.comparisons or tuple((name, self.baseline) for name in others)
+
+    @property
     def runtime(self) -> Runtime:
         """Execution settings that all arms share."""
         return self.common[self.benchmark.seeds[0]].runtime
@@ -119,6 +127,7 @@ def _check_labels(benchmark: Benchmark, arms: Sequence[Arm]) -> None:
             f"baseline = {benchmark.baseline}: there is no such arm",
             f"Choose one of {', '.join(names)}.",
         )
+    _check_pairs(benchmark, names)
     limited = benchmark.budget.axis in BUDGET_KEYS
     if limited != (benchmark.budget.limit is not None):
         raise RecipeError(
@@ -126,6 +135,25 @@ def _check_labels(benchmark: Benchmark, arms: Sequence[Arm]) -> None:
             f"{benchmark.budget.axis}",
             "Give tokens or seconds with an axis that counts them, and none with optimizer_steps.",
         )
+
+
+def _check_pairs(benchmark: Benchmark, names: Sequence[str]) -> None:
+    published = benchmark.published or Published(source="")
+    pairs = [*benchmark.comparisons, *((one.arm, one.against) for one in published.comparisons)]
+    for key, named in (
+        ("comparisons", [name for pair in pairs for name in pair]),
+        ("published.arms", [one.arm for one in published.arms]),
+    ):
+        unknown = [name for name in named if name not in names]
+        if unknown:
+            raise RecipeError(
+                f"{key}: {unknown[0]}: there is no such arm", f"Choose of {', '.join(names)}."
+            )
+    for arm, against in pairs:
+        if arm == against:
+            raise RecipeError(
+                f"comparisons: {arm} is compared with itself", "Name two different arms."
+            )
 
 
 def _load(benchmark: Benchmark, seed: int, arm: Arm | None = None) -> Loaded:
@@ -186,6 +214,16 @@ def _check_differences(benchmark: Benchmark, cell: Cell, common: Loaded) -> None
         )
 
 
+def declared(cell: Cell, common: Loaded) -> tuple[tuple[str, str, str], ...]:
+    """Return key, common value and own value of everything in which an arm differs, as text."""
+    found = differences(_values(cell), _values(common))
+    return tuple(
+        (path, json.dumps(there), json.dumps(here))
+        for path, here, there in sorted(found, key=lambda one: one[0])
+        if not any(fnmatchcase(path, one) for one in OWN)
+    )
+
+
 def _values(one: Cell | Loaded) -> dict[str, Any]:
     runtime = one.runtime.model_dump(mode="json")
     return {**one.recipe.model_dump(mode="json"), "runtime": runtime}
@@ -241,4 +279,9 @@ def _digest(benchmark: Benchmark, arms: Sequence[Arm], cells: Sequence[Cell]) ->
         "budget": benchmark.budget.model_dump(mode="json"),
         "eval_split": benchmark.eval_split,
     }
+    judged = {
+        "comparisons": benchmark.comparisons,
+        "statistics": benchmark.statistics.model_dump(mode="json", exclude_defaults=True),
+    }
+    document |= {key: value for key, value in judged.items() if value}
     return hashlib.sha256(canonical_json(document).encode()).hexdigest()

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from core.errors import RecipeError
 from core.recipe.benchmark import Arm, Benchmark, BudgetView
 from core.recipe.benchmark_grid import Grid, make_grid
+from core.recipe.benchmark_statistics import Published, Statistics
 from core.recipe.document import Document
 from core.recipe.syntax import parse_document, parse_value
 
@@ -94,6 +95,6 @@ def _refusal(error: ValidationError, document: Document) -> RecipeError:
 
 def _known(location: list[str]) -> list[str]:
     """Return the keys beside the last of a location."""
-    inside = {"arms": Arm, "budget": BudgetView}
+    inside = {"arms": Arm, "budget": BudgetView, "statistics": Statistics, "published": Published}
     model = inside.get(location[0], Benchmark) if len(location) > 1 else Benchmark
     return list(model.model_fields)

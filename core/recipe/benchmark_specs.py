@@ -1,5 +1,7 @@
 """The smallest descriptions of the steps that collect what arms did."""
 
+from pydantic import JsonValue
+
 from core.recipe.objective import RunKind
 from core.recipe.specs import Spec
 
@@ -24,6 +26,10 @@ class ArmLabel(Spec):
     """What it does, in the words of ``core.recipe.objective.METHODS``."""
     objective: str
     """What it minimises, on whose states."""
+    states: str
+    """Whose states it is trained on, as ``trained_states`` says it."""
+    differs: tuple[tuple[str, str, str], ...]
+    """Key, value in the common recipe, and own value, of everything that it declares."""
 
 
 class CellSpec(Spec):
@@ -60,3 +66,11 @@ class BenchmarkSpec(Spec):
     """Tasks on which the arms are compared."""
     cells: tuple[CellSpec, ...]
     """Every arm on every seed."""
+    comparisons: tuple[tuple[str, str], ...]
+    """Arm, and the arm that it is compared with."""
+    alpha: float
+    """Chance of any false decision."""
+    looks: int
+    """How often the results are looked at in all."""
+    published: dict[str, JsonValue] | None = None
+    """What others published, as section ``published`` of a benchmark has it."""

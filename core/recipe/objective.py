@@ -116,3 +116,16 @@ def objective_words(recipe: Recipe) -> str:
     else:
         kind = "strict on-policy distillation"
     return f"{kind}: {phrase(recipe.loss)}"
+
+
+def trained_states(recipe: Recipe) -> str:
+    """Say on whose states a run trains after its cold start: ``none`` where it does not."""
+    if not recipe.train.cycles:
+        return "none"
+    if recipe.run.mode == "sft" or (
+        recipe.run.mode == "offline_kd" and recipe.offline_kd.trajectory_source == "oracle"
+    ):
+        return "oracle"
+    if recipe.run.mode == "offline_kd":
+        return "frozen student"
+    return "replayed" if recipe.train.opd_freshness == "replay" else "fresh"

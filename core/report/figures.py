@@ -9,7 +9,8 @@ from core.report.data import CyclePoint, EvaluationPoint, Json
 INK, SOFT, STUDENT, TEACHER = "#1f2933", "#9aa5b1", "#2563eb", "#d97706"
 
 
-def _base(title: str, x: str, y: str) -> go.Figure:
+def blank(title: str, x: str, y: str) -> go.Figure:
+    """Return a figure without data, in the page's style."""
     figure = go.Figure()
     figure.update_layout(
         title={"text": title, "font": {"size": 15}},
@@ -41,7 +42,7 @@ def success_figure(
     evaluations: Sequence[EvaluationPoint], cycles: Sequence[CyclePoint]
 ) -> go.Figure:
     """Held-out success with Wilson's 95 % interval, over the success of the training rollouts."""
-    figure = _base("Success", "cycles done", "share solved")
+    figure = blank("Success", "cycles done", "share solved")
     rollouts = [(c.cycle + 1, c.rollouts.get("success_rate")) for c in cycles]
     figure.add_scatter(
         x=[x for x, _ in rollouts],
@@ -89,7 +90,7 @@ def _series(cycles: Sequence[CyclePoint], name: str) -> tuple[list[float], list[
 
 def objective_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     """Loss and teacher entropy of the optimizer steps, in nats per selected token."""
-    figure = _base("Objective", "cycles done", "nats per selected token")
+    figure = blank("Objective", "cycles done", "nats per selected token")
     for name, label, colour in (
         ("loss", "loss", STUDENT),
         ("teacher_entropy_mean", "teacher entropy", TEACHER),
@@ -112,7 +113,7 @@ def reference_figure(cycles: Sequence[CyclePoint]) -> go.Figure | None:
 
 def gradient_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     """Global gradient norm before clipping."""
-    figure = _base("Gradient norm", "cycles done", "before clipping")
+    figure = blank("Gradient norm", "cycles done", "before clipping")
     x, y = _series(cycles, "grad_norm")
     figure.add_scatter(x=x, y=y, mode="lines", line={"color": STUDENT}, showlegend=False)
     return figure
@@ -130,7 +131,7 @@ DIAGNOSTICS = {
 
 def diagnostics_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     """Shares that tell of the signal's health: positions queried, masses, gates, clamps."""
-    figure = _base("Signal", "cycles done", "share")
+    figure = blank("Signal", "cycles done", "share")
     for label, points in diagnostic_series(cycles).items():
         colour = next((c for text, c in DIAGNOSTICS.values() if text == label), "#15803d")
         x, y = zip(*points, strict=True)
@@ -160,7 +161,7 @@ def diagnostic_series(cycles: Sequence[CyclePoint]) -> dict[str, list[tuple[int,
 
 def collapse_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     """Entropy of what the student samples: where it falls to 0 the student says always the same."""
-    figure = _base("Student's entropy", "cycles done", "nats per sampled token")
+    figure = blank("Student's entropy", "cycles done", "nats per sampled token")
     points = [(c.cycle + 1, c.rollouts.get("sampled_entropy")) for c in cycles]
     figure.add_scatter(
         x=[x for x, _ in points],
@@ -175,7 +176,7 @@ def collapse_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
 
 def cold_start_figure(steps: Sequence[Json]) -> go.Figure:
     """Cross-entropy of the cold start on oracle traces."""
-    figure = _base("Cold start", "optimizer steps", "nats per token")
+    figure = blank("Cold start", "optimizer steps", "nats per token")
     figure.add_scatter(
         x=[row.get("step", i) for i, row in enumerate(steps)],
         y=[row.get("loss") for row in steps],
@@ -188,7 +189,7 @@ def cold_start_figure(steps: Sequence[Json]) -> go.Figure:
 
 def seconds_figure(cycles: Sequence[CyclePoint]) -> go.Figure:
     """Wall seconds of each cycle by step."""
-    figure = _base("Time per cycle", "cycle", "seconds")
+    figure = blank("Time per cycle", "cycle", "seconds")
     for name, colour in (("sample", STUDENT), ("score", TEACHER), ("update", INK)):
         figure.add_bar(
             x=[c.cycle + 1 for c in cycles],

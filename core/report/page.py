@@ -81,7 +81,8 @@ def episode_view(episode: ShownEpisode) -> dict[str, Any]:
     }
 
 
-def _template_environment() -> Environment:
+def template_environment() -> Environment:
+    """Return where templates come from; whatever they are given is escaped."""
     environment = Environment(
         loader=PackageLoader("core.report", "templates"),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -95,7 +96,7 @@ def _template_environment() -> Environment:
 
 def render(data: ReportData) -> str:
     """Return the whole page as one string."""
-    template = _template_environment().get_template("page.html.j2")
+    template = template_environment().get_template("page.html.j2")
     return template.render(
         data=data,
         headline=headline(data.evaluations),

@@ -16,13 +16,19 @@ def spec(*names):
         description="",
         digest="d" * 64,
         arms=tuple(
-            ArmLabel(name=name, description="", method="m", objective="o") for name in names
+            ArmLabel(
+                name=name, description="", method="m", objective="o", states="fresh", differs=()
+            )
+            for name in names
         ),
         seeds=SEEDS,
         baseline=names[0],
         budget_axis="optimizer_steps",
         budget_limit=None,
         eval_split="test",
+        comparisons=tuple((name, names[0]) for name in names[1:]),
+        alpha=0.05,
+        looks=1,
         cells=tuple(CellSpec(arm=name, seed=seed, role=None) for seed in SEEDS for name in names),
     )
 

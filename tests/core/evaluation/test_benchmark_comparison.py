@@ -1,0 +1,138 @@
+import json
+
+import pytest
+
+from core.evaluation.arm_comparison import compare_arms
+from core.evaluation.benchmark_comparison import EQUAL, compare_results, mean_interval, scope_words
+from core.evaluation.benchmark_results import BenchmarkResults
+from core.evaluation.statistics import wilson
+
+
+def rows(arm, seeds, solved, errors=(), recovered=()):
+    """Return a row per seed and task of twelve; a task is named by its number."""
+    return [
+        {
+            **{"arm": arm, "seed": seed, "task_id": f"t{task}", "sample": 0},
+            "success": task in solved,
+            "had_tool_error": task in errors,
+            "recovered_after_tool_error": task in recovered,
+        }
+        for seed in seeds
+        for task in range(12)
+    ]
+
+
+def results(*parts, seeds=(1, 2), identical=(), **changes):
+    names = list(dict.fromkeys(row["arm"] for part in parts for row in part))
+    document = {
+        "arms": [{"name": name} for name in names],
+        "seeds": list(seeds),
+        "comparisons": [[name, names[0]] for name in names[1:]],
+        "identical": [list(group) for group in identical],
+        "alpha": 0.05,
+        "looks": 1,
+    }
+    return BenchmarkResults(document | changes, [row for part in parts for row in part])
+
+
+def test_every_arm_is_compared_with_the_baseline_as_the_statistics_say():
+    few, many = range(2), range(11)
+    found = compare_results(results(rows("a", (1, 2), few), rows("b", (1, 2), many)))
+    (row,) = found["comparisons"]
+    values = {
+        arm: {seed: {f"t{t}": float(t in solved) for t in range(12)} for seed in (1, 2)}
+        for arm, solved in (("a", few), ("b", many))
+    }
+    (expected,) = compare_arms(values, [("b", "a")], seed=0)
+    assert (row["effect"], row["lower"], row["p_value"]) == (
+        expected.effect.estimate,
+        expected.effect.lower,
+        expected.p_value,
+    )
+    assert (row["wins"], row["losses"], row["ties"]) == (18, 0, 6)
+    assert row["verdict"] == "better, for these seeds"
+    assert found["confidence"] == 0.95
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_recovery_is_pooled_and_a_mean_of_seeds():
+    # Seed 1: one error, recovered; seed 2: three errors, none recovered. Pooled 1/4, mean 1/2.
+    own = rows("a", (1,), (), {0}, {0}) + rows("a", (2,), (), {0, 1, 2})
+    never = rows("b", (1, 2), (), {0, 1, 2})
+    found = compare_results(results(never, own))
+    rate = {one["arm"]: one["recovery"] for one in found["rates"]}
+    assert (rate["a"]["estimate"], rate["a"]["mean_of_seeds"]) == (0.25, 0.5)
+    assert rate["a"]["episodes_with_errors"] == 4
+    (row,) = [one for one in found["comparisons"] if one["measure"] == "recovery"]
+    assert (row["effect"], row["mean_of_seeds"]["estimate"]) == (0.25, 0.5)
+    assert (row["wins"], row["losses"], row["ties"]) == (1, 0, 3)
+
+
+def test_a_world_without_errors_has_no_recovery():
+    found = compare_results(results(rows("a", (1, 2), ()), rows("b", (1, 2), ())))
+    assert [one["measure"] for one in found["comparisons"]] == ["success"]
+    assert found["rates"][0]["recovery"] is None
+
+
+def test_with_one_seed_nothing_is_claimed():
+    found = compare_results(results(rows("a", (1,), ()), rows("b", (1,), range(12)), seeds=(1,)))
+    assert found["comparisons"][0]["verdict"] == "one seed: no significance is claimed"
+    assert found["scope"] == "one seed: no significance is claimed"
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(4, "for these seeds"), (5, "other seeds and tasks")])
+def test_the_scope_depends_on_the_number_of_seeds(seeds, words):
+    assert words in scope_words(seeds)
+
+
+def test_identical_arms_say_so_and_cost_the_others_nothing():
+    parts = [
+        rows("a", (1, 2), range(3)),
+        rows("b", (1, 2), range(3)),
+        rows("c", (1, 2), range(9)),
+    ]
+    same, other = compare_results(results(*parts, identical=[("a", "b")]))["comparisons"]
+    assert (same["verdict"], same["effect"], same["p_value"]) == (EQUAL, 0.0, None)
+    (alone,) = compare_results(results(parts[0], parts[2]))["comparisons"]
+    assert (other["p_value"], other["decided"]) == (alone["p_value"], alone["decided"])
+
+
+def test_arms_without_common_seeds_or_tasks_are_not_compared():
+    found = compare_results(results(rows("a", (1,), ()), rows("b", (2,), ())))
+    assert found["comparisons"][0]["verdict"] == "not compared: no seed has results of both"
+    other = [row | {"task_id": f"other-{row['task_id']}"} for row in rows("b", (1, 2), ())]
+    found = compare_results(results(rows("a", (1, 2), ()), other))
+    assert "same tasks under the same seeds" in found["comparisons"][0]["verdict"]
+
+
+def test_more_looks_widen_intervals_and_say_what_they_hold():
+    parts = [rows("a", (1, 2), range(3)), rows("b", (1, 2), range(9))]
+    once, often = (compare_results(results(*parts, looks=looks)) for looks in (1, 10))
+    width = [
+        one["comparisons"][0]["upper"] - one["comparisons"][0]["lower"] for one in (once, often)
+    ]
+    assert width[1] > width[0]
+    assert often["confidence"] == pytest.approx(0.995)
+    assert "over 10 looks: each look spends 0.005 (Bonferroni)" in often["error_control"]
+    assert "looked at once" in once["error_control"]
+
+
+def test_a_rate_of_nothing_has_wilsons_interval_over_tasks():
+    nothing = {seed: {f"t{task}": 0.0 for task in range(12)} for seed in (1, 2)}
+    found = mean_interval(nothing, 0.95)
+    assert (found.lower, found.upper) == (0.0, wilson(0, 12).upper)
+
+
+def test_an_undecided_comparison_says_what_would_decide_it():
+    found = compare_results(results(rows("a", (1, 2), range(5)), rows("b", (1, 2), range(6))))
+    (row,) = found["comparisons"]
+    assert row["verdict"] == "undecided"
+    assert (
+        f"{row['advice']['tasks_needed']} tasks in all with these 2 seeds" in row["advice"]["words"]
+    )
+
+
+def test_without_results_there_is_nothing_to_compare():
+    found = compare_results(results(comparisons=[["b", "a"]]))
+    assert found["rates"] == []
+    assert found["comparisons"][0]["verdict"].startswith("not compared")
