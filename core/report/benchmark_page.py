@@ -80,8 +80,8 @@ def _counterparts(report: BenchmarkReport) -> tuple[str, str]:
         name for state in ("fresh", "frozen student") for name in _first(states, shown, state)
     ]
     rest = [name for name in (report.document["baseline"], *report.arms) if name in shown]
-    both = list(dict.fromkeys([*wanted, *rest]))
-    return (both[0], both[1]) if len(both) > 1 else (*both, *["", ""])[:2]
+    left, right, *_ = [*dict.fromkeys([*wanted, *rest]), "", ""]
+    return left, right
 
 
 def _first(states: dict[str, str], shown: set[str], state: str) -> list[str]:
