@@ -105,7 +105,7 @@ def reference_figure(cycles: Sequence[CyclePoint]) -> go.Figure | None:
     x, y = _series(cycles, "reference_kl_mean")
     if not x:
         return None
-    figure = _base("KL(student ‖ reference)", "cycles done", "nats per selected token")
+    figure = blank("KL(student ‖ reference)", "cycles done", "nats per selected token")
     figure.add_scatter(x=x, y=y, mode="lines", line={"color": STUDENT}, showlegend=False)
     figure.update_yaxes(rangemode="tozero")
     return figure
