@@ -123,7 +123,10 @@ def kept_runs(places: list[Path], store: Path) -> list["KeptRun"]:
                 f"{place}: there is no such directory of runs",
                 "Name directories of runs to keep with --runs.",
             )
-        directories |= {path.parent.absolute() for path in place.glob("*/manifest.json")}
+        below = [*place.glob("*/manifest.json"), *place.glob("manifest.json")]
+        if not below and not list(place.glob("benchmark-*/status.json")):
+            raise InputError(f"{place}: no run lies there", "Name a directory of runs with --runs.")
+        directories |= {path.parent.absolute() for path in below}
     found = []
     for directory in sorted(directories):
         manifest = load_manifest(directory)

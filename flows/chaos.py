@@ -236,8 +236,14 @@ def check(found: Chaos) -> None:
     """Refuse a run that did not end in the wanted bytes.
 
     Raises:
-        ChaosError: An attempt hung, crashed without naming a file, or ended in other bytes.
+        ChaosError: An attempt hung, crashed without naming a file, or ended in other bytes; or none
+            got to its end.
     """
+    if not found.failures and not found.comparisons:
+        raise ChaosError(
+            "no attempt got to its end, so no bytes were compared",
+            "Look at how the last one ended, and report it: this must not be.",
+        )
     if not found.failures:
         return
     worst = found.failures[0]

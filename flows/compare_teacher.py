@@ -23,6 +23,7 @@ from flows.graph import prepare_teacher_and_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
 from flows.run_refs import Call, Ref, RunRefs
 from flows.sources import locate, open_plugins
+from tasks.adopt_student import adopt_student
 from tasks.caching import open_store
 from tasks.cold_start import cold_start
 from tasks.compare_teacher import compare_teacher as compare
@@ -97,7 +98,11 @@ def walk(recipe: Recipe, call: Call, episodes: int) -> dict[str, Ref]:
     """Run the steps of a comparison; those that a run has too are shared with it."""
     run, seed = RunRefs(), f"seed-{recipe.run.seed}"
     prepare_teacher_and_tasks(recipe, call, run)
-    student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
+    adopted = model_steps.adoption_spec(recipe)
+    if adopted is not None:
+        student = call(adopt_student, adopted, name=seed)
+    else:
+        student = call(initialize_student, model_steps.student_spec(recipe), name=seed)
     cold = steps.cold_start_spec(recipe)
     if cold is not None:
         student = call(cold_start, cold, name=seed, student=student, traces=run.traces)

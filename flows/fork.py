@@ -1,5 +1,6 @@
 """``opd run RECIPE --from RUN@CYCLE``: which student a run goes on from, as overrides."""
 
+import json
 from pathlib import Path
 
 from core.errors import InputError
@@ -39,5 +40,7 @@ def fork_overrides(origin: str) -> list[str]:
         f"run.start={students[role].digest}",
         "cold_start=null",
         "train.sft_warmup_cycles=0",
+        # In the directory of the run that it leaves, the same command would find another student.
+        f"run.name={json.dumps(f'{run.absolute().name}-from-{int(cycle)}')}",
         *([f"runtime.store={local.store}"] if local is not None else []),
     ]

@@ -103,6 +103,13 @@ def test_runs_whose_needs_are_unknown_stop_the_clean_up(run, store, tmp_path):
     assert [kept.name for kept in kept_runs([], store)] == [str(run.absolute())]
     with pytest.raises(InputError, match="no such directory of runs"):
         kept_runs([tmp_path / "nowhere"], store)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="no run lies there"):
+        kept_runs([tmp_path / "none"], store)
+    for place in (run, run.parent):
+        assert [kept.name for kept in kept_runs([place], tmp_path / "other")] == [
+            str(run.absolute())
+        ]
     (run / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be used"):
         kept_runs([], store)

@@ -56,6 +56,12 @@ def test_other_bytes_a_hang_and_a_crash_are_failures():
             check(Chaos("tiny.yaml", 7, 15, 400, [attempt]))
 
 
+def test_a_run_that_never_ends_has_proved_nothing():
+    refused = Attempt(1, "none", "", "refused", "", "store/.staging", 1.0)
+    with pytest.raises(ChaosError, match="no attempt got to its end"):
+        check(Chaos("tiny.yaml", 7, 15, 400, [refused]))
+
+
 def test_a_refusal_must_name_a_file_of_the_store(tmp_path):
     scene = Scene(tmp_path / "tiny.yaml", (), tmp_path / "scratch", direct=True)
     named = f"error: {scene.scratch}/store/.staging: cannot write file: No space left on device"

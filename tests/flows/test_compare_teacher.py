@@ -37,6 +37,15 @@ def test_what_is_measured_and_what_a_run_finds_again(recipe_file, overrides):
     assert {"prepare_teacher", "cold_start", "sample_rollouts"} <= cached
 
 
+def test_a_student_of_another_run_is_the_one_that_is_compared(recipe_file, overrides):
+    compared(recipe_file, overrides)
+    store = Store(load(recipe_file, overrides).runtime.store)
+    (cold,) = (one for one in store.siblings("student") if one.task == "cold_start")
+    compared(recipe_file, [*overrides, f"run.start={cold.digest}", "cold_start=null"])
+    sampled = [one for one in store.siblings("rollouts") if one.name == "preflight"]
+    assert {one.parents["student"].digest for one in sampled} == {cold.digest}
+
+
 def test_a_teacher_with_hints_is_compared_with_them(recipe_file, overrides):
     found, _ = compared(recipe_file, [*overrides, "models.teacher.mode=privileged_context"])
     assert found.comparison.tokens is not None

@@ -32,6 +32,7 @@ def test_a_cycle_names_the_student_that_had_done_so_many(directory, cycle, diges
         f"run.start={digest:064x}",
         "cold_start=null",
         "train.sft_warmup_cycles=0",
+        f'run.name="toy@home-from-{cycle}"',
         "runtime.store=/a/store",
     ]
 
