@@ -3,10 +3,16 @@
 import importlib.metadata
 
 import pytest
+import torch
 
 from core.errors import BackendError
 from core.models import swap
+from core.models.hf import HFBackend
+from core.models.probe import probe
+from core.models.quantization import quantised_layers
+from core.models.roles import Identity, Residents
 from core.models.swap import MemoryRules, crowded, decide, obstacle
+from core.recipe.schema.adapters import Lora
 
 GIB = 2**30
 CUDA = {"device": "cuda", "free_bytes": 5 * GIB, "fixed": None}
@@ -73,3 +79,117 @@ def test_without_the_library_four_bits_stay(monkeypatch):
 def test_a_swap_that_is_impossible_is_refused_with_its_key():
     with pytest.raises(BackendError, match=r"runtime\.memory_strategy=swap is impossible: bolted"):
         decide(MemoryRules("swap"), device="cuda", free_bytes=0, fixed="bolted")
+
+
+# ---------------------------------------------------------------- a 4-bit model goes and comes back
+
+
+class Traveller(HFBackend):
+    """An NF4 model that is taken apart and put together again when it moves.
+
+    A CPU has nowhere to move it to, so every weight and scale gets new storage here, and packed
+    weights are made again from what bitsandbytes keeps of them.
+    """
+
+    damage = None
+    moves = 0
+
+    def move_to(self, device):
+        self.moves += 1
+        for parameter in self.model.parameters():
+            parameter.data = parameter.data.clone()
+        for weight in packed(self):
+            scales = weight.quant_state.as_dict(packed=True)
+            kept = {key: value.clone() for key, value in scales.items()}
+            again = type(weight).from_prequantized(weight.data, kept, device=device)
+            weight.data, weight.quant_state = again.data, again.quant_state
+        if self.damage is not None and self.moves % 2 == 0:
+            self.damage(packed(self)[0])
+        super().move_to(device)
+
+
+def packed(backend):
+    return [layer.weight for layer in quantised_layers(backend.model).values()]
+
+
+def scramble_bytes(weight):
+    weight.data[: len(weight.data) // 2] ^= 0x11
+
+
+def zero_weights(weight):
+    weight.data.zero_()
+
+
+def lose_block_scales(weight):
+    weight.quant_state.absmax.zero_()
+
+
+def lose_nested_scales(weight):
+    weight.quant_state.state2.absmax.zero_()
+
+
+def lose_offset(weight):
+    weight.quant_state.offset.zero_()
+
+
+DAMAGES = (
+    scramble_bytes,
+    zero_weights,
+    lose_block_scales,
+    lose_nested_scales,
+    lose_offset,
+)
+
+
+def identity(role):
+    return Identity(digest=role, dtype="float32", device="cpu")
+
+
+@pytest.fixture
+def acquire(tiny_llama):
+    """Return f(role): that role of one registry under ``swap``; the teacher is quantised too."""
+    residents = Residents()
+
+    def get(role):
+        lora = Lora(r=4, alpha=8) if role == "student" else None
+        return residents.acquire(
+            role,
+            identity(role),
+            lambda: Traveller(tiny_llama, quantization="nf4", lora=lora, seed=3),
+            rules=MemoryRules("swap"),
+        )
+
+    return get
+
+
+def test_four_bits_come_back_from_the_host_with_every_bit(acquire):
+    """C60: the logits of a probe, the frozen digest with its scales, and the gradients."""
+    student = acquire("student").backend
+    tensors = {n: torch.full_like(p, 0.05) for n, p in student.trainable().items()}
+    student.load_trainable(tensors)
+    frozen, gradients = student.frozen_digest(recheck=True), student.gradient_check()
+    said = probe(student).logits_TV
+    scales = [weight.quant_state for weight in packed(student)]
+    teacher = acquire("teacher").backend
+    assert (student.moves, teacher.moves) == (1, 0)
+    back = acquire("student")
+    assert (back.asleep, back.backend, student.moves, teacher.moves) == (None, student, 2, 1)
+    assert not {id(each) for each in scales} & {id(w.quant_state) for w in packed(student)}
+    assert torch.equal(probe(student).logits_TV, said)
+    assert student.frozen_digest(recheck=True) == frozen
+    assert student.gradient_check() == gradients
+    assert all(torch.equal(p, tensors[name]) for name, p in student.trainable().items())
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_four_bits_that_come_back_damaged_are_refused_and_loaded_anew(acquire, damage):
+    """C60: weights or scales that were lost on the way change the logits of the probe."""
+    teacher = acquire("teacher").backend
+    said = probe(teacher).logits_TV
+    teacher.damage = damage
+    acquire("student")
+    with pytest.raises(BackendError, match="the teacher came back from the host with other"):
+        acquire("teacher")
+    again = acquire("teacher").backend
+    assert again is not teacher
+    assert torch.equal(probe(again).logits_TV, said)
