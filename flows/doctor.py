@@ -195,11 +195,11 @@ def _store(root: Path) -> Iterator[Check]:
     if filesystem.status(root, follow=True) is None:
         yield Check("store", "ok", f"{root} is made by the first run")
         return
-    yield from _leftovers(root)
-    try:
-        yield from _runs(root)
-    except OpdError as error:
-        yield Check("runs", "problem", error.message, error.hint)
+    for subject, look in (("store", _leftovers), ("runs", _runs)):
+        try:
+            yield from look(root)
+        except OpdError as error:
+            yield Check(subject, "problem", error.message, error.hint)
 
 
 def _leftovers(root: Path) -> Iterator[Check]:

@@ -66,6 +66,15 @@ def test_what_killed_builders_left_is_named_with_its_remedy(places):
     assert list(found) == ["1 locks of dead processes"]
 
 
+def test_a_store_that_cannot_be_read_is_a_problem_and_hides_no_other_check(places):
+    (places["store"] / ".locks" / "no-file").mkdir(parents=True)
+    (places["store"] / ".runs").mkdir()
+    (places["store"] / ".runs" / "cut.json").write_text("{")
+    found = diagnose(**places)
+    assert [check.state for check in _about(found, "store")] == ["problem"]
+    assert [check.state for check in _about(found, "runs")] == ["problem"]
+
+
 def test_a_lock_that_is_held_is_not_called_dead(places):
     (places["store"] / ".locks").mkdir(parents=True)
     with locked(places["store"] / ".locks" / "rollouts-0.lock", "a test"):
