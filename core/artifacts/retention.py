@@ -20,6 +20,9 @@ ORIGINS = ("cold_start", "adopt_student")
 """Steps whose state many runs start from, or a run that may outlive the one that it came from:
 never shed."""
 
+PROGRESS = ".progress"
+"""Where a store keeps how far long builds are."""
+
 NEWEST_STATES = 2
 """States at the end of a run that are kept whole."""
 
@@ -100,7 +103,7 @@ def plan_retention(
             found.young += 1
         else:
             found.removals += _prune(root, record)
-    found.removals += _leftovers(root)
+    found.removals += [*_leftovers(root), *_abandoned(root, newest_to_go)]
     return found
 
 
@@ -118,6 +121,9 @@ def apply_retention(root: Path, plan: Retention) -> int:
         if one.ref is None:
             continue
         freed += store.shed(one.ref, one.files) if one.action == "shed" else store.prune(one.ref)
+    for one in plan.removals:
+        if one.where.startswith(f"{PROGRESS}/"):
+            store.forget_progress(one.where.removeprefix(f"{PROGRESS}/"))
     store.sweep_staging()
     for entry in filesystem.entries(root / ".quarantine"):
         place = Path(entry.path)
@@ -206,6 +212,13 @@ def _started_s(record: Record) -> float:
 def _leftovers(root: Path) -> Iterator[Removal]:
     for entry in filesystem.entries(root / ".quarantine"):
         yield Removal(f".quarantine/{entry.name}", "sweep", _tree_size(Path(entry.path)))
+
+
+def _abandoned(root: Path, newest_to_go: float) -> Iterator[Removal]:
+    """Yield how far fits were that nobody went on with, as old as what may be pruned."""
+    for entry in filesystem.entries(root / PROGRESS):
+        if entry.stat(follow_symlinks=False).st_mtime < newest_to_go:
+            yield Removal(f"{PROGRESS}/{entry.name}", "sweep", _tree_size(Path(entry.path)))
 
 
 def _tree_size(path: Path) -> int:

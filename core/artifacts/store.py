@@ -213,6 +213,16 @@ class Store:
                     swept += 1
         return swept
 
+    def forget_progress(self, slot: str) -> None:
+        """Remove how far a build was, unless somebody is building it now.
+
+        Raises:
+            StoreError: It cannot be removed.
+        """
+        with locked_if_free(self._lock_file(slot), slot) as free:
+            if free:
+                filesystem.remove_tree(self._publisher.progress / slot)
+
     def _sound(self, key: str, kind: str | None, code: CodeDigest | None) -> Record | None:
         for directory in self._catalogue.locate(key, kind):
             record, problems = self._examine(directory)

@@ -2,6 +2,7 @@ import time
 
 import pytest
 
+from core.artifacts.locking import locked
 from core.artifacts.record import RECORD_NAME
 from core.artifacts.retention import KeptRun, apply_retention, plan_retention
 from core.artifacts.verification import verify_store
@@ -114,6 +115,23 @@ def test_quarantined_artifacts_are_swept(store, run):
     assert plan.freed("sweep") == 5
     apply_retention(store.root, plan)
     assert not aside.exists()
+
+
+def test_an_abandoned_fit_goes_when_it_is_old_and_nobody_is_at_it(store, run):
+    _, kept = run
+    place = store.progress("student", "0" * 16)
+    (place / "7").mkdir(parents=True)
+    (place / "7" / "rows.jsonl").write_bytes(b"12345")
+    assert _plan(store, kept).freed("sweep") == 0
+    late = _plan(store, kept, now_s=time.time() + 2 * DAY_S)
+    assert [one.where for one in late.removals if one.action == "sweep"] == [
+        f".progress/student-{'0' * 16}"
+    ]
+    with locked(store.root / ".locks" / f"student-{'0' * 16}.lock", "a test"):
+        apply_retention(store.root, late)
+    assert place.exists()
+    apply_retention(store.root, late)
+    assert not place.exists()
 
 
 def test_an_interrupted_clean_up_goes_on_where_it_was_cut(store, run, fail):
