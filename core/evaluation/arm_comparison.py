@@ -29,6 +29,8 @@ class Paired:
     """Crossed; their mean is the effect."""
     cells: Sequence[float]
     """Difference of every pair that counts, before any weighting."""
+    units: int
+    """Tasks of which at least one pair counts."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def pair_up(arms: Mapping[str, Outcomes], arm: str, against: str) -> Paired:
     """
     values = paired_differences(arms[arm], arms[against])
     cells = [value for tasks in values.values() for value in tasks.values()]
-    return Paired(arm, against, values, cells)
+    return Paired(arm, against, values, cells, len(values[min(values)]))
 
 
 def paired_differences(arm: Outcomes, other: Outcomes) -> Outcomes:
@@ -168,7 +170,7 @@ def _compare(pair: Paired, seed: int, level: float) -> ArmComparison:
         arm=pair.arm,
         against=pair.against,
         effect=effect,
-        p_value=_p_value(values) if enough else None,
+        p_value=_p_value(values, pair.units) if enough else None,
         decided=None,
         wins=sum(value > 0 for value in cells),
         losses=sum(value < 0 for value in cells),
@@ -177,8 +179,11 @@ def _compare(pair: Paired, seed: int, level: float) -> ArmComparison:
     )
 
 
-def _p_value(differences: Outcomes) -> float:
-    """Return the two-sided p value of no difference, by Student's t."""
+def _p_value(differences: Outcomes, units: int) -> float:
+    """Return the two-sided p value of no difference, by Student's t.
+
+    There are at most as many degrees of freedom as tasks that count, less one.
+    """
     values_ST = outcome_matrix(differences)
     if len(values_ST) >= MIN_SEEDS_FOR_POPULATION:
         found = components(values_ST)
@@ -187,10 +192,11 @@ def _p_value(differences: Outcomes) -> float:
         means_T = values_ST.mean(axis=0)
         mean, degrees = float(means_T.mean()), len(means_T) - 1.0
         error = float(means_T.std(ddof=1)) / math.sqrt(len(means_T))
+    degrees = min(degrees, units - 1.0)
     if error > 0.0 and degrees > 0.0:
         return t_two_sided_p(mean / error, degrees)
     # Nothing varies, so there is no standard error: a sign test whose units are the tasks.
-    return 1.0 if mean == 0.0 else min(1.0, 2.0 * 0.5 ** values_ST.shape[1])
+    return 1.0 if mean == 0.0 else min(1.0, 2.0 * 0.5**units)
 
 
 def advise(found: Components, level: float = 0.05) -> Advice:

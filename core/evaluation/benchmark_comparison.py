@@ -1,7 +1,8 @@
 """The comparisons of a benchmark, from its results alone: rates, effects, verdicts, advice.
 
 All differences in success and all pooled differences in recovery are one family for Holm's
-procedure. Arms whose every artifact is the same differ by nothing, and are outside it.
+procedure. Arms whose every artifact is the same differ by nothing, and are outside it; so is a
+difference in recovery over fewer than ten tasks, where linearised rates have no use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,8 @@ Json = dict[str, Any]
 RESAMPLING_SEED = 0
 COMPARISON = "comparison.json"
 EQUAL = "equal byte for byte"
+FEWEST_TASKS = 10
+"""Tasks with an error in both arms, below which nothing is said of a difference in recovery."""
 
 
 def compare_results(found: BenchmarkResults) -> Json:
@@ -49,7 +52,7 @@ def compare_results(found: BenchmarkResults) -> Json:
         "looks": document["looks"],
         "confidence": 1.0 - level,
         "scope": scope_words(len(document["seeds"])),
-        "error_control": _control_words(document["alpha"], document["looks"]),
+        "error_control": _control_words(document),
         "rates": [_rates(arm, success[arm], recovery[arm], 1.0 - level) for arm in arms],
         "comparisons": _comparisons(document, success, recovery),
     }
@@ -78,7 +81,10 @@ def mean_interval(values: Outcomes, confidence: float) -> Interval:
     return replace(exact, conditional_on_seeds=len(values) < MIN_SEEDS_FOR_POPULATION)
 
 
-def _control_words(alpha: float, looks: int) -> str:
+def _control_words(document: Json) -> str:
+    alpha, looks = document["alpha"], document["looks"]
+    if len(document["seeds"]) == 1:
+        return "With one seed nothing is decided"
     words = (
         f"The chance of any false decision is at most {alpha:g} over all comparisons here (Holm)"
     )
@@ -101,13 +107,30 @@ def _rates(arm: str, success: Outcomes, recovery: Sparse, confidence: float) -> 
     values = pooled_values(recovery)
     if values is not None:
         errors = sum(value is not None for tasks in recovery.values() for value in tasks.values())
-        bounds = hierarchical_bootstrap(values, seed=RESAMPLING_SEED, confidence=confidence)
-        inside = replace(bounds, lower=max(bounds.lower, 0.0), upper=min(bounds.upper, 1.0))
-        found["recovery"] = _interval(inside) | {
+        found["recovery"] = _interval(_recovery_interval(recovery, values, confidence)) | {
             "mean_of_seeds": pooled_and_mean_rate(recovery)[1],
-            "episodes_with_errors": errors,
+            "tasks_with_errors": _units(recovery),
+            "pairs_with_errors": errors,
         }
     return found
+
+
+def _recovery_interval(recovery: Sparse, values: Outcomes, confidence: float) -> Interval:
+    """Return an interval within 0 and 1; Wilson's over tasks with errors where those are few."""
+    plain = hierarchical_bootstrap(values, seed=RESAMPLING_SEED, confidence=confidence)
+    units = _units(recovery)
+    if units >= FEWEST_TASKS and plain.lower < plain.upper and len(values) > 1:
+        return replace(plain, lower=max(plain.lower, 0.0), upper=min(plain.upper, 1.0))
+    rate = min(max(plain.estimate, 0.0), 1.0)
+    exact = wilson(rate * units, units, confidence)
+    return replace(exact, conditional_on_seeds=plain.conditional_on_seeds)
+
+
+def _units(sparse: Sparse) -> int:
+    """Return the number of tasks that count under some seed."""
+    return len(
+        {task for one in sparse.values() for task, value in one.items() if value is not None}
+    )
 
 
 def _interval(one: Interval) -> Json:
@@ -135,6 +158,9 @@ def _comparisons(
             continue
         for measure, pair in found.items():
             equal = any({arm, against} <= set(group) for group in document["identical"])
+            if not equal and pair.units < FEWEST_TASKS and measure == "recovery":
+                rows.append(row | {"measure": measure, "verdict": _too_few(pair)})
+                continue
             rows.append(row | {"measure": measure, "identical": equal})
             if not equal:
                 family.append(pair)
@@ -159,8 +185,12 @@ def _pairs(
         cells = [
             value for one in differences.values() for value in one.values() if value is not None
         ]
-        found["recovery"] = Paired(arm, against, values, cells)
+        found["recovery"] = Paired(arm, against, values, cells, _units(differences))
     return found
+
+
+def _too_few(pair: Paired) -> str:
+    return f"not compared: {pair.units} tasks with an error in both, fewer than {FEWEST_TASKS}"
 
 
 def _recovery_differences(

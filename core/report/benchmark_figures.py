@@ -71,15 +71,15 @@ def forest_figure(report: BenchmarkReport, measure: str) -> go.Figure | None:
 def curve_figure(report: BenchmarkReport, axis: str) -> go.Figure | None:
     """Return held-out success of every arm against what it spent, mean and range over seeds."""
     figure = blank(f"Success against {AXES[axis].split(' after')[0]}", AXES[axis], "share solved")
-    drawn = False
+    drawn, highest = False, 0.0
     for place, arm in enumerate(report.arms):
         points = curve_points(report, arm, axis)
         if len(points) > 1 and len({x for x, *_ in points}) > 1:
-            drawn = True
+            drawn, highest = True, max(highest, *(high for *_, high in points))
             _add_band(figure, arm, points, COLOURS[place % len(COLOURS)])
-    figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%")
-    figure.update_layout(height=420)
-    figure.update_layout(legend={"y": -0.2, "yanchor": "top", "x": 0, "xanchor": "left"})
+    figure.update_yaxes(range=[-0.01, min(1.02, 1.2 * highest + 0.02)], tickformat=".0%")
+    figure.update_layout(height=460)
+    figure.update_layout(legend={"y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"})
     return figure if drawn else None
 
 

@@ -112,7 +112,7 @@ def recovery_table(report: BenchmarkReport) -> Table:
             rows.append(
                 [
                     one["arm"],
-                    own["episodes_with_errors"],
+                    own["pairs_with_errors"],
                     interval(own),
                     percent(own["mean_of_seeds"]),
                     effect(found),
@@ -121,12 +121,12 @@ def recovery_table(report: BenchmarkReport) -> Table:
                 ]
             )
     against = f"minus {report.document['baseline']}"
-    columns = ["arm", "episodes with errors", "pooled", "mean of seeds", f"{against}, pooled"]
+    columns = ["arm", "seeds × tasks with errors", "pooled", "mean of seeds", f"{against}, pooled"]
     return Table(
         "Recovery after a tool error",
         [*columns, f"{against}, mean of seeds", "verdict"],
         rows,
-        "Share of episodes with an error that were solved after it. Differences are over pairs in "
+        "Share of those with an error that were solved after it. Differences are over pairs in "
         "which both arms met an error, so they need not be the difference of the rates.",
     )
 

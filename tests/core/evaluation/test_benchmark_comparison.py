@@ -56,16 +56,28 @@ def test_every_arm_is_compared_with_the_baseline_as_the_statistics_say():
 
 
 def test_recovery_is_pooled_and_a_mean_of_seeds():
-    # Seed 1: one error, recovered; seed 2: three errors, none recovered. Pooled 1/4, mean 1/2.
-    own = rows("a", (1,), (), {0}, {0}) + rows("a", (2,), (), {0, 1, 2})
-    never = rows("b", (1, 2), (), {0, 1, 2})
+    # Seed 1: five errors, all recovered; seed 2: ten, none recovered. Pooled 1/3, mean 1/2.
+    own = rows("a", (1,), (), range(5), range(5)) + rows("a", (2,), (), range(10))
+    never = rows("b", (1, 2), (), range(12))
     found = compare_results(results(never, own))
     rate = {one["arm"]: one["recovery"] for one in found["rates"]}
-    assert (rate["a"]["estimate"], rate["a"]["mean_of_seeds"]) == (0.25, 0.5)
-    assert rate["a"]["episodes_with_errors"] == 4
+    assert rate["a"]["estimate"] == pytest.approx(1 / 3)
+    assert rate["a"]["mean_of_seeds"] == 0.5
+    assert (rate["a"]["pairs_with_errors"], rate["a"]["tasks_with_errors"]) == (15, 10)
     (row,) = [one for one in found["comparisons"] if one["measure"] == "recovery"]
-    assert (row["effect"], row["mean_of_seeds"]["estimate"]) == (0.25, 0.5)
-    assert (row["wins"], row["losses"], row["ties"]) == (1, 0, 3)
+    assert row["effect"] == pytest.approx(1 / 3)
+    assert row["mean_of_seeds"]["estimate"] == 0.5
+    assert (row["wins"], row["losses"], row["ties"]) == (5, 0, 10)
+
+
+def test_recovery_of_few_tasks_is_not_compared_and_its_interval_is_wilsons():
+    own, never = rows("a", (1, 2), (), {0, 1}, {0, 1}), rows("b", (1, 2), (), {0, 1})
+    found = compare_results(results(never, own))
+    (row,) = [one for one in found["comparisons"] if one["measure"] == "recovery"]
+    assert row["verdict"] == "not compared: 2 tasks with an error in both, fewer than 10"
+    assert "effect" not in row
+    (rate,) = [one["recovery"] for one in found["rates"] if one["arm"] == "a"]
+    assert (rate["lower"], rate["upper"]) == (wilson(2, 2).lower, 1.0)
 
 
 def test_a_world_without_errors_has_no_recovery():

@@ -20,7 +20,7 @@ def test_a_published_recovery_difference_is_found_again():
     sparse = {s: {f"t{t}": values[order[128 * s + t]] for t in range(128)} for s in range(3)}
     pooled = pooled_values(sparse)
     known = [value for value in values if value is not None]
-    (row,) = compare_paired([Paired("fresh", "frozen", pooled, known)], seed=1)
+    (row,) = compare_paired([Paired("fresh", "frozen", pooled, known, units=116)], seed=1)
     assert row.effect.estimate == pytest.approx(-0.13793103448275862, abs=1e-15)
     assert (row.wins, row.losses, row.ties) == (2, 18, 96)
     assert row.effect.lower == pytest.approx(-0.2069, abs=0.02)

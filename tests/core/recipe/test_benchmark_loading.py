@@ -80,3 +80,59 @@ def test_what_is_wrong_is_named_with_its_line(written, text, message, hint):
 def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
     with pytest.raises(RecipeError, match="no benchmark can be read there"):
         read_benchmark(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("name", ["recovery_toy", "recovery_qwen"])
+def test_recovery_benchmarks_load_without_models(name):
+    grid = load_benchmark(f"recipes/benchmarks/{name}.yaml")
+    assert [arm.name for arm in grid.arms] == [
+        *("cold-start-only", "continued-sft", "offline-kd-oracle", "offline-kd-frozen-student"),
+        *("strict-opd-fresh", "strict-opd-fresh-budget50"),
+    ]
+    assert len(grid.benchmark.seeds) == 3
+    assert grid.comparisons[0] == ("strict-opd-fresh", "offline-kd-frozen-student")
+    cell = next(one for one in grid.cells if one.arm == "strict-opd-fresh-budget50")
+    assert (cell.recipe.selection.selector, cell.recipe.selection.ratio) == ("uniform_budget", 0.5)
+    assert (cell.recipe.environment.name, cell.cold.cold_start.cycles) == ("sqlite_recovery", 24)
+    assert grid.benchmark.published is not None
+
+
+def test_the_qwen_recovery_benchmark_has_the_published_setting():
+    recipe = load_benchmark("recipes/benchmarks/recovery_qwen.yaml").cells[0].recipe
+    world = recipe.environment
+    assert (world.train_tasks, world.eval_tasks, world.test_tasks) == (256, 96, 128)
+    assert world.split_seed == 20260801
+    models = recipe.models
+    assert (models.student.quantization, models.teacher.quantization) == ("nf4", "nf4")
+    assert models.teacher.adapter.minimum_strict_success_rate == 0.8
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("comparisons=[[strict-opd,nobody]]", "comparisons: nobody: there is no such arm"),
+        ("comparisons=[[strict-opd,strict-opd]]", "compared with itself"),
+        ("statistics.alpha=2", "statistics.alpha"),
+        ("statistics.look=2", "Did you mean looks"),
+        ("published.pages=2", "published.source: is required|there is no such key"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_judged_so_is_refused(change, words):
+    with pytest.raises(RecipeError, match=words):
+        load_benchmark("recipes/benchmarks/smoke.yaml", [change])
+
+
+def test_published_arms_must_be_arms_of_the_benchmark(written):
+    path = written(SMALL + "published: {{source: s, arms: [{{arm: nobody}}]}}\n")
+    with pytest.raises(RecipeError, match=r"published\.arms: nobody: there is no such arm"):
+        load_benchmark(path)
+
+
+def test_how_it_is_judged_is_in_the_digest_where_it_is_not_the_default():
+    def digest(*changes):
+        return load_benchmark("recipes/benchmarks/smoke.yaml", ["seeds=[1]", *changes]).digest
+
+    plain = digest()
+    assert digest("statistics.alpha=0.05", "published.source=someone") == plain
+    others = {digest("statistics.looks=3"), digest("comparisons=[[strict-opd,sft-continued]]")}
+    assert len({plain, *others}) == 3
