@@ -15,6 +15,7 @@ from core.report.benchmark_tables import success_table
 from core.runs.layout import REPORT
 from flows.benchmark_artifacts import publish
 from flows.benchmark_board import Board
+from flows.last_error import LAST_ERROR
 from tasks.caching import open_store
 
 DEFAULT_BENCHMARK = "recipes/benchmarks/toy.yaml"
@@ -103,5 +104,7 @@ def _failed(board: Board) -> BenchmarkError:
     return BenchmarkError(
         f"{len(names)} of {len(board.grid.cells)} runs failed: {', '.join(names)}: "
         f"{first[0] if first else 'no message'}",
-        f"The others are in {board.directory}; the same command runs only what is missing.",
+        f"The others are in {board.directory}; "
+        + (f"tracebacks are in {LAST_ERROR}; " if board.faults else "")
+        + "the same command runs only what is missing.",
     )

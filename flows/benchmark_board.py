@@ -37,6 +37,8 @@ class Board:
         self.runtime = runtime or grid.runtime
         self.results: dict[tuple[str, int], ArtifactRef] = {}
         self.failures: dict[tuple[str, int], str] = {}
+        self.faults: list[Exception] = []
+        """Failures of this process that nobody foresaw."""
         self.computed = 0
         """Steps that this run computed."""
         self._given = runtime
@@ -58,7 +60,9 @@ class Board:
         for name in (COMPARISON, EPISODES, REPORT, SUMMARY):  # of an older run
             (self.directory / name).unlink(missing_ok=True)
         missing = [cell for cell in self.grid.cells if not self.is_answered(cell)]
-        self.show()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if missing:  # otherwise the end is here already, and shows everything
+            self.show()
         # What there is of it stays when the store is cleaned up.
         register_run(self.runtime.store, self.directory)
         return missing
@@ -92,7 +96,8 @@ class Board:
 
     def fail(self, cell: Cell, reason: str) -> None:
         """Note that a cell has no results; the others go on."""
-        logger.error("%s failed: %s", cell.name, reason)
+        # Not on the terminal: the error at the end names every cell that failed.
+        logger.info("%s failed: %s", cell.name, reason)
         self.failures[cell.arm, cell.seed] = reason
         self._states[cell.arm, cell.seed] = "failed"
         self.show()

@@ -1,13 +1,12 @@
 """All missing cells of a benchmark in this process, as subflows, one after the other."""
 
-import logging
 from itertools import groupby
 
+from core.errors import OpdError
 from core.recipe.benchmark_grid import Cell
 from flows.benchmark_arm import benchmark_arm
 from flows.benchmark_board import Board
-
-logger = logging.getLogger(__name__)
+from flows.last_error import keep_tracebacks
 
 
 def run_inline(board: Board, missing: list[Cell]) -> None:
@@ -30,8 +29,7 @@ def _run_shared(board: Board, seed: int) -> str | None:
             recipe=common.recipe, runtime=board.place(common.runtime), part="shared"
         )
     except Exception as error:
-        logger.exception("what the arms of seed %d share failed", seed)
-        return str(error)
+        return _reason(board, error)
     board.computed += done["computed"]
     return None
 
@@ -44,8 +42,16 @@ def _run_arm(board: Board, cell: Cell) -> None:
         runtime = board.place(cell.runtime)
         done = benchmark_arm(recipe=cell.recipe, runtime=runtime, cold=cell.cold)
     except Exception as error:
-        logger.exception("%s failed", cell.name)
-        board.fail(cell, str(error))
+        board.fail(cell, _reason(board, error))
         return
     board.computed += done["computed"]
     board.end(cell)
+
+
+def _reason(board: Board, error: Exception) -> str:
+    """Return what a person is told; a failure that nobody foresaw is kept for a bug report."""
+    if isinstance(error, OpdError):
+        return str(error)
+    board.faults.append(error)
+    keep_tracebacks(board.faults)
+    return f"{type(error).__name__}: {error}"

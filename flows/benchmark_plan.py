@@ -29,9 +29,18 @@ class CellPlan:
     """Its results, where nothing is left to do."""
 
     @property
-    def seconds(self) -> float:
-        """Wall seconds of its steps, of those that are missing when they ran last."""
-        return sum(step.seconds or 0.0 for step in self.plan.steps)
+    def seconds(self) -> float | None:
+        """Wall seconds of its steps, of those that are missing when they ran last.
+
+        Steps that never ran count nothing; None where that holds for all of them.
+        """
+        known = [step.seconds for step in self.plan.steps if step.seconds is not None]
+        return sum(known) if known else None
+
+    @property
+    def never_run(self) -> int:
+        """How many of its steps nothing is known of, not even from another run."""
+        return sum(step.seconds is None for step in self.plan.steps)
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,8 @@ class GridPlan:
                     "arm": one.cell.arm,
                     "seed": one.cell.seed,
                     "cached": one.result is not None,
-                    "seconds": round(one.seconds, 3),
+                    "seconds": None if one.seconds is None else round(one.seconds, 3),
+                    "never_run": one.never_run,
                     **one.plan.as_document(),
                 }
                 for one in self.cells
@@ -132,11 +142,19 @@ def grid_text(path: Path, overrides: Sequence[str], *, as_json: bool) -> str:
     return "\n".join([*lines, f"{count} steps to compute, those that arms share counted once"])
 
 
+def _duration(one: CellPlan) -> str:
+    """Say how long the steps of a cell took, as far as any of them ever ran."""
+    if one.seconds is None:
+        return "never run"
+    unknown = f", {one.never_run} steps never run" if one.never_run else ""
+    return f"{one.seconds:9.1f} s when last run{unknown}"
+
+
 def _cell_lines(one: CellPlan) -> list[str]:
     """Return a line for a cell, and why its first missing step is missing."""
     todo = [step for step in one.plan.steps if step.status != "hit"]
     state = "cached" if not todo else f"{len(todo)} of {len(one.plan.steps)} steps"
-    lines = [f"{one.cell.name:<40} {state:<16} {one.seconds:9.1f} s when last run"]
+    lines = [f"{one.cell.name:<40} {state:<16} {_duration(one)}"]
     why = todo[0].reasons if todo else ()
     lines.extend(f"    {todo[0].step} {todo[0].name}: {reason}" for reason in why)
     if one.plan.refusal is not None:

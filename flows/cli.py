@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from flows.benchmark_command import benchmark
 from flows.cache import app as cache
 from flows.chaos_command import chaos
 from flows.environments import app as environments
+from flows.last_error import LAST_ERROR, keep_tracebacks
 from flows.model_commands import (
     compare_teacher,
     export_adapter,
@@ -45,7 +45,6 @@ app.command()(chaos)
 app.command()(schema)
 
 INTERRUPTED = InterruptedRunError.exit_code
-LAST_ERROR = Path(".opd/last-error.log")
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file in recipes/.")]
 Overrides = Annotated[
@@ -119,11 +118,14 @@ def up(
     port: Annotated[
         int | None, typer.Option(help="Port of server and UI; 4200 where none is given.")
     ] = None,
+    arms: Annotated[
+        int | None, typer.Option(help="Flow runs that the pool gpu takes at once; 1 if not given.")
+    ] = None,
 ) -> None:
     """Start the server, its pools and workers, and deploy the flows."""
     from flows.stack import up as start
 
-    print(start(port=port))
+    print(start(port=port, arms=arms))
 
 
 @app.command()
@@ -176,8 +178,7 @@ def _complain(what: str, remedy: str) -> None:
 
 def _record_fault(error: Exception) -> None:
     """Keep the traceback for a bug report, out of the user's way."""
-    LAST_ERROR.parent.mkdir(parents=True, exist_ok=True)
-    LAST_ERROR.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    keep_tracebacks([error])
     _complain(
         f"{type(error).__name__}: {error}".splitlines()[0],
         f"This is a fault of opdflow, not yours; details are in {LAST_ERROR}. "

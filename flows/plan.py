@@ -155,13 +155,13 @@ class Planner:
             return self._note(step, name, "miss", key.key, why)
         record = self._store.record(found)
         labels = tuple(hit_labels(request, record))
-        served = self._store.recall(key.key, step.kind, code=request.required_code)
-        if served is None:
+        code = request.required_code
+        if code is not None and self._store.recall(key.key, step.kind, code=code) is None:
             return self._note(step, name, "miss", key.key, labels)
         seconds = record.provenance.wall_time_s
         line = PlannedStep(step.name, name, "hit", key.key, labels, seconds, key.key)
         self.plan.steps.append(line)
-        return served
+        return found
 
     def _note(
         self, step: Step, name: str, status: Status, mark: str, reasons: tuple[str, ...]

@@ -59,7 +59,12 @@ class StackStatus:
         return "\n".join([*lines, f"home     {self.home}"])
 
 
-def up(home: Path | None = None, port: int | None = None, root: Path | None = None) -> StackStatus:
+def up(
+    home: Path | None = None,
+    port: int | None = None,
+    root: Path | None = None,
+    arms: int | None = None,
+) -> StackStatus:
     """Start what is not running yet: server, pools, GPU slot, workers; and deploy the flows.
 
     Args:
@@ -67,10 +72,13 @@ def up(home: Path | None = None, port: int | None = None, root: Path | None = No
         port: Port of the server and its UI; where None, that of a server that runs already, or
             4200.
         root: Root of the checkout; the current directory where None.
+        arms: Flow runs that the pool ``gpu`` takes at once; where None, as many as its worker
+            takes already, or 1. On CUDA its steps still take turns at the GPU slot.
 
     Raises:
         ServerError: The port is taken or no port, the running server is of another version or on
-            another port, there is nothing to deploy here, or something did not start.
+            another port, the running worker takes another number of runs, there is nothing to
+            deploy here, or something did not start.
     """
     home, root = _place(home), (root or Path.cwd()).absolute()
     if port is not None and not 0 < port <= MAX_PORT:
@@ -79,6 +87,7 @@ def up(home: Path | None = None, port: int | None = None, root: Path | None = No
         raise ServerError(
             f"{root / DEPLOYMENTS}: no such file", "Run `opd up` in the root of the repository."
         )
+    _check_arms(home, arms)
     make_home(home)
     with daemons.held(home / "run" / "up.lock"):
         url = _start_server(home, port)
@@ -86,7 +95,7 @@ def up(home: Path | None = None, port: int | None = None, root: Path | None = No
             from flows.registration import register
 
             register(tuple(WORKERS))
-            for pool, limit in WORKERS.items():
+            for pool, limit in {**WORKERS, "gpu": arms or WORKERS["gpu"]}.items():
                 _start_worker(home, url, root, pool, limit)
             _deploy(root)
     found = status(home)
@@ -131,6 +140,19 @@ def status(home: Path | None = None) -> StackStatus:
     )
 
 
+def _check_arms(home: Path, arms: int | None) -> None:
+    if arms is None:
+        return
+    if arms < 1:
+        raise ServerError(f"--arms {arms}: a worker takes at least one run", "Give 1 or more.")
+    running = daemons.read(_worker_file(home, "gpu"))
+    if running is not None and running.get("limit") != arms:
+        raise ServerError(
+            f"the worker of the pool gpu takes {running.get('limit', 1)} runs at once already",
+            "Leave out --arms, or run `opd down` first.",
+        )
+
+
 def _place(home: Path | None) -> Path:
     return (home or prefect_home()).absolute()
 
@@ -165,7 +187,8 @@ def _start_worker(home: Path, url: str, root: Path, pool: str, limit: int) -> No
         return
     line = [*_prefect("worker", "start", "--pool", pool, "--type", "process")]
     line += ["--limit", str(limit), "--name", f"{pool}-{os.uname().nodename}"]
-    daemons.start(file, line, environment(home, url), {"pool": pool}, directory=root)
+    facts = {"pool": pool, "limit": limit}
+    daemons.start(file, line, environment(home, url), facts, directory=root)
 
 
 def _deploy(root: Path) -> None:

@@ -89,7 +89,9 @@ def make_grid(benchmark: Benchmark) -> Grid:
     arms = _arms(benchmark)
     _check_labels(benchmark, arms)
     common = {seed: _load(benchmark, seed) for seed in benchmark.seeds}
-    cells = tuple(_cell(benchmark, arm, seed) for seed in benchmark.seeds for arm in arms)
+    cells = tuple(
+        _cell(benchmark, arm, seed, common[seed]) for seed in benchmark.seeds for arm in arms
+    )
     for cell in cells:
         _check_differences(benchmark, cell, common[cell.seed])
         _check_start(cell)
@@ -179,10 +181,11 @@ def _budget(benchmark: Benchmark) -> list[str]:
     return [f"{key}={limit if key.endswith('seconds') else int(limit)}"]
 
 
-def _cell(benchmark: Benchmark, arm: Arm, seed: int) -> Cell:
+def _cell(benchmark: Benchmark, arm: Arm, seed: int, common: Loaded) -> Cell:
+    begins = _only_cold_start(arm)
     try:
         loaded = _load(benchmark, seed, arm)
-        cold = _load(benchmark, seed, _only_cold_start(arm))
+        cold = _load(benchmark, seed, begins) if begins.overrides else common
     except RecipeError as error:
         raise RecipeError(f"arm {arm.name}, seed {seed}: {error.message}", error.hint) from error
     return Cell(arm.name, seed, loaded.recipe, cold.recipe, loaded.runtime)

@@ -11,6 +11,7 @@ from core.recipe.benchmark import Arm, Benchmark, BudgetView
 from core.recipe.benchmark_grid import Grid, make_grid
 from core.recipe.benchmark_statistics import Published, Statistics
 from core.recipe.document import Document
+from core.recipe.loading import describes_benchmark
 from core.recipe.syntax import parse_document, parse_value
 
 COMMON = "common_overrides"
@@ -22,7 +23,7 @@ def is_benchmark(path: str | Path) -> bool:
         document = parse_document(Path(path).read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError, RecipeError):
         return False  # the loader of recipes says what is wrong
-    return "base" in document.values and not document.has(("models",))
+    return describes_benchmark(document)
 
 
 def load_benchmark(path: str | Path, overrides: Iterable[str] = ()) -> Grid:
@@ -53,6 +54,11 @@ def read_benchmark(path: str | Path, overrides: Iterable[str] = ()) -> Benchmark
             f"{path}: no benchmark can be read there", "Give a file such as recipes/benchmarks/*."
         ) from error
     document = parse_document(text, str(path))
+    if document.has(("models",)) and "base" not in document.values:
+        raise RecipeError(
+            f"{path}: is a recipe, and this takes a benchmark",
+            f"Run `opd run {path}`, or name it as base of a benchmark.",
+        )
     _override(document, overrides)
     base = document.values.get("base")
     if isinstance(base, str):

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from core.errors import RecipeError
+from core.recipe.document import Document
 from core.recipe.migration import migrate
 from core.recipe.notes import notes
 from core.recipe.overrides import apply_overrides, move_execution_keys
@@ -77,6 +78,10 @@ def load_text(
         RecipeError: With origin, line, key, value and what to do.
     """
     document = parse_document(text, origin)
+    if describes_benchmark(document):
+        raise RecipeError(
+            f"{origin}: is a benchmark, and this takes a recipe", f"Run `opd benchmark {origin}`."
+        )
     moved = move_execution_keys(document)
     moved = list(dict.fromkeys([*moved, *apply_overrides(document, overrides)]))
     if not document.has(RUN_NAME):
@@ -96,6 +101,11 @@ def load_text(
         notes=notes(recipe, document, moved),
         source=text.encode() if source is None else source,
     )
+
+
+def describes_benchmark(document: Document) -> bool:
+    """Return whether a document has the keys of a benchmark, and not those of a recipe."""
+    return "base" in document.values and not document.has(("models",))
 
 
 def to_yaml(recipe: Recipe) -> str:

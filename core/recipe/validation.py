@@ -59,6 +59,7 @@ RULES: tuple[Rule, ...] = (
     schedule.one_cold_start,
     schedule.one_budget,
     schedule.supervised_run_generates_nothing,
+    schedule.oracle_states_generate_nothing,
     schedule.adopted_student_has_no_cold_start,
     data.episode_exceeds_turn,
     data.evaluation_turns_are_comparable,

@@ -69,6 +69,26 @@ def test_a_failing_arm_stops_no_other_and_is_the_only_one_to_run_again(run, tmp_
     assert again["result"] == summary["result"]
 
 
+def test_a_failure_that_nobody_foresaw_is_two_lines_and_its_traceback_is_in_a_file(
+    run, tmp_path, monkeypatch, caplog
+):
+    from flows import benchmark_arm
+
+    kept = tmp_path / "last-error.log"
+    monkeypatch.setattr("flows.last_error.LAST_ERROR", kept)
+
+    def broken(*_):
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(benchmark_arm, "arm_graph", broken)
+    with pytest.raises(BenchmarkError, match=r"5 of 5 runs failed: .*: ValueError: nobody thought"):
+        run("train.cycles=0")
+    # What Prefect logs of its flow runs does not reach the terminal of `opd benchmark`.
+    ours = [one for one in caplog.records if not one.name.startswith("prefect.")]
+    assert [one.getMessage() for one in ours if one.exc_info] == []
+    assert kept.read_text().count("\nValueError: nobody thought of this") == 5
+
+
 def test_where_nothing_takes_deployment_runs_a_benchmark_says_so(run):
     with pytest.raises(ServerError, match=r"no worker takes flow runs of the pool gpu\nStart one"):
         run(mode="deployments")

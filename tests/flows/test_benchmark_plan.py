@@ -11,7 +11,7 @@ from core.recipe.benchmark_grid import make_grid
 from core.recipe.benchmark_loading import load_benchmark
 from flows.benchmark_board import Board
 from flows.benchmark_graph import arm_graph
-from flows.benchmark_plan import look_up, plan_benchmark, plan_grid
+from flows.benchmark_plan import grid_text, look_up, plan_benchmark, plan_grid
 from flows.graph import Gate, stop_reason
 from tasks.caching import open_store
 from tasks.collect_benchmark import collect_benchmark
@@ -124,6 +124,19 @@ def test_a_cell_that_is_there_is_answered_without_running_anything(place, comput
     assert all(step.status == "hit" for step in found.plan.steps)
 
 
+def test_what_never_ran_took_no_time_that_could_be_told(place, compute):
+    words = [*place, "seeds=[1]", "train.cycles=0"]
+    [first, *_] = plan_benchmark(SMOKE, words).cells
+    assert (first.seconds, first.never_run) == (None, len(first.plan.steps))
+    text = grid_text(SMOKE, words, as_json=False)
+    assert text.count("never run") == 5
+    assert "when last run" not in text
+    compute(load_benchmark(SMOKE, words))
+    text = grid_text(SMOKE, words, as_json=False)
+    assert "never run" not in text
+    assert text.count("s when last run") == 5
+
+
 def test_a_benchmark_without_results_has_a_directory_that_says_so(place, tmp_path):
     board = Board(load_benchmark(SMOKE, place), None)
     assert len(board.look()) == 10
@@ -137,7 +150,7 @@ def test_equal_selected_tokens_are_equal_to_the_token(place, compute, collected,
     grid = load_benchmark(SMOKE, [*place, "seeds=[1]", *view])
     compute(grid)
     board, _ = collected(grid, monkeypatch)
-    found = read_results(board.directory).document
+    found = board.show()
     assert found["budget"] == {"axis": "selected_training_tokens", "limit": 50.0}
     trained = [one for one in found["results"] if one["optimizer_steps"]]
     assert [one["arm"] for one in trained] == [arm.name for arm in grid.arms[1:]]

@@ -60,6 +60,21 @@ def test_outside_a_checkout_there_is_nothing_to_start(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
+def test_a_worker_takes_at_least_one_run(tmp_path):
+    with pytest.raises(ServerError, match=r"--arms 0: a worker takes at least one run"):
+        up(home=tmp_path / "home", root=REPO, arms=0)
+
+
+def test_a_worker_that_runs_is_not_asked_for_another_number_of_runs(tmp_path):
+    file = tmp_path / "run" / "worker-gpu.json"
+    daemons.start(file, SLEEP, os.environ, {"pool": "gpu", "limit": 2})
+    try:
+        with pytest.raises(ServerError, match=r"takes 2 runs at once already\nLeave out --arms"):
+            up(home=tmp_path, root=REPO, arms=3)
+    finally:
+        daemons.stop(file)
+
+
 def test_a_busy_port_is_refused_and_nothing_is_left(tmp_path):
     with bind(0) as taken, pytest.raises(ServerError, match="Address already in use"):
         up(home=tmp_path / "home", port=taken.getsockname()[1], root=REPO)

@@ -4,6 +4,7 @@ import pytest
 
 from core.errors import RecipeError
 from core.recipe.benchmark_loading import is_benchmark, load_benchmark, read_benchmark
+from core.recipe.loading import load_recipe
 
 SHIPPED = sorted(Path("recipes/benchmarks").glob("*.yaml"))
 SMALL = "name: small\nbase: {base}\nseeds: [1]\narms: [{{name: opd}}]\n"
@@ -45,6 +46,14 @@ def test_the_toy_benchmark_has_every_kind_of_arm():
 def test_a_recipe_is_no_benchmark():
     assert not is_benchmark("recipes/toy.yaml")
     assert not is_benchmark("recipes/none.yaml")
+
+
+def test_a_recipe_and_a_benchmark_in_each_others_place_are_pointed_to_their_commands():
+    with pytest.raises(RecipeError, match=r"toy.yaml: is a recipe.*\nRun `opd run recipes/toy.y"):
+        load_benchmark("recipes/toy.yaml")
+    path = "recipes/benchmarks/smoke.yaml"
+    with pytest.raises(RecipeError, match=rf"is a benchmark.*\nRun `opd benchmark {path}`"):
+        load_recipe(path)
 
 
 def test_the_base_is_found_beside_the_benchmark(written):

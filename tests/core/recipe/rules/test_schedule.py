@@ -57,6 +57,15 @@ def test_a_supervised_run_has_no_tokens_of_its_own_to_spend(judged):
     assert judged(rule, given) == judged(rule, "run.mode=sft") == []
 
 
+def test_states_of_the_oracle_are_no_tokens_of_the_student(judged):
+    rule, given = schedule.oracle_states_generate_nothing, "train.max_generated_tokens=9"
+    offline = ("run.mode=offline_kd", "cache.reuse_across_policy_versions=true")
+    frozen = "offline_kd.trajectory_source=frozen_student"
+    assert keys(judged(rule, *offline, given)) == ["train.max_generated_tokens"]
+    assert judged(rule, *offline, frozen, given) == judged(rule, *offline) == []
+    assert judged(rule, given) == []
+
+
 @pytest.mark.parametrize("value", ["auto", "1", "1024"])
 def test_batch_of_trajectories_is_auto_or_up_to_1024(accepted, value):
     batch = accepted(f"train.trajectory_batch_size={value}").runtime.trajectory_batch_size
