@@ -37,6 +37,8 @@ Json = dict[str, Any]
 RESAMPLING_SEED = 0
 COMPARISON = "comparison.json"
 EQUAL = "equal byte for byte"
+ROUNDING = 1e-9
+"""Width of an interval that has none: sums of shares miss 1 by a bit."""
 FEWEST_TASKS = 10
 """Tasks with an error in both arms, below which nothing is said of a difference in recovery."""
 
@@ -73,7 +75,7 @@ def scope_words(seeds: int) -> str:
 def mean_interval(values: Outcomes, confidence: float) -> Interval:
     """Return the interval of a rate: crossed, or Wilson's over tasks where that has no width."""
     plain = hierarchical_bootstrap(values, seed=RESAMPLING_SEED, confidence=confidence)
-    if plain.lower < plain.upper and len(values) > 1:
+    if plain.upper - plain.lower > ROUNDING and len(values) > 1:
         return plain
     tasks = max(len(one) for one in values.values())
     rate = min(max(plain.estimate, 0.0), 1.0)
@@ -119,7 +121,7 @@ def _recovery_interval(recovery: Sparse, values: Outcomes, confidence: float) ->
     """Return an interval within 0 and 1; Wilson's over tasks with errors where those are few."""
     plain = hierarchical_bootstrap(values, seed=RESAMPLING_SEED, confidence=confidence)
     units = _units(recovery)
-    if units >= FEWEST_TASKS and plain.lower < plain.upper and len(values) > 1:
+    if units >= FEWEST_TASKS and plain.upper - plain.lower > ROUNDING and len(values) > 1:
         return replace(plain, lower=max(plain.lower, 0.0), upper=min(plain.upper, 1.0))
     rate = min(max(plain.estimate, 0.0), 1.0)
     exact = wilson(rate * units, units, confidence)

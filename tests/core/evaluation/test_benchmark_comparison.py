@@ -135,6 +135,13 @@ def test_a_rate_of_nothing_has_wilsons_interval_over_tasks():
     assert (found.lower, found.upper) == (0.0, wilson(0, 12).upper)
 
 
+@pytest.mark.parametrize("tasks", [7, 12, 48, 96])
+def test_a_rate_of_everything_has_it_too_although_sums_round(tasks):
+    values = {seed: {f"t{task:02d}": 1.0 for task in range(tasks)} for seed in (1, 2)}
+    found, exact = mean_interval(values, 0.95), wilson(tasks, tasks)
+    assert (found.lower, found.upper) == (exact.lower, exact.upper)
+
+
 def test_an_undecided_comparison_says_what_would_decide_it():
     found = compare_results(results(rows("a", (1, 2), range(5)), rows("b", (1, 2), range(6))))
     (row,) = found["comparisons"]
