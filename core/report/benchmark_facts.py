@@ -22,7 +22,7 @@ def arm_table(report: BenchmarkReport) -> Table:
         for one in report.document["arms"]
     ]
     columns = ["arm", "method", "states", "objective", "differs from the common recipe in", "why"]
-    return Table("Arms", columns, rows, "Arms of a seed begin from the same cold start: weights.")
+    return Table("Arms", columns, rows, "Arms of a seed begin from the weights of one cold start.")
 
 
 def equal_table(report: BenchmarkReport) -> Table:

@@ -62,6 +62,9 @@ def forest_figure(report: BenchmarkReport, measure: str) -> go.Figure | None:
         },
         showlegend=False,
     )
+    ends = [0.0, *(100 * one[end] for one in rows for end in ("lower", "upper"))]
+    room = 0.35 * (max(ends) - min(ends)) or 1.0  # for the numbers above the outermost points
+    figure.update_xaxes(range=[min(ends) - room, max(ends) + room])
     figure.add_vline(x=0, line={"color": INK, "width": 1, "dash": "dot"})
     figure.update_yaxes(automargin=True, range=[-0.6, len(rows) - 0.3])
     figure.update_layout(height=120 + 44 * len(rows))

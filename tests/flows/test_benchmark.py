@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from prefect.artifacts import Artifact
 
 from core.errors import BenchmarkError, NumericsError, ServerError
 from core.evaluation.benchmark_results import read_results
@@ -55,6 +56,7 @@ def test_a_failing_arm_stops_no_other_and_is_the_only_one_to_run_again(run, tmp_
         "strict-opd-again": "cached",
     }
     partial = read_results(tmp_path / "runs/benchmark-smoke")
+    assert (tmp_path / "runs/benchmark-smoke/report.html").exists()
     assert {row["arm"] for row in partial.rows} == set(states(tmp_path)) - {"sft-continued"}
     entered.extend(["", ""])
     before = len(entered)
@@ -62,6 +64,13 @@ def test_a_failing_arm_stops_no_other_and_is_the_only_one_to_run_again(run, tmp_
     assert entered[before:] == ["sft"]
     assert (summary["answered_from_store"], summary["missing"]) == (4, [])
     assert summary["identical"] == [["strict-opd", "strict-opd-again"]]
+    shown = {key: Artifact.get(f"opd-benchmark{key}") for key in ("", "-summary", "-report")}
+    assert "One seed: no significance is claimed" in shown[""].description
+    assert shown["-summary"].data.startswith("# smoke")
+    assert Path(summary["report"]).as_uri() in shown["-report"].data
+    made = Path(summary["result_path"])
+    for name in ("comparison.json", "episodes.jsonl"):
+        assert (tmp_path / "runs/benchmark-smoke" / name).read_bytes() == (made / name).read_bytes()
     before = len(entered)
     again = run()
     assert (again["computed"], again["answered_from_store"]) == (0, 5)

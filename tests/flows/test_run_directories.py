@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from core.artifacts.store import Store
-from core.errors import InputError
+from core.errors import InputError, OpdError
 from core.recipe.loading import load
 from core.runs.manifest import load_manifest
 from core.runs.recorder import write_run
@@ -92,3 +92,50 @@ def test_an_export_says_what_it_left_out(directory, tmp_path):
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no run directory"):
         opd("inspect", tmp_path)
+
+
+@pytest.fixture
+def benchmark_directory(tmp_path):
+    """The tables of a benchmark of two arms on one seed."""
+    arms = [
+        {"name": name, "description": "", "method": "m", "objective": "o", "states": "fresh"}
+        for name in ("a", "b")
+    ]
+    document = {
+        **{"name": "two", "description": "", "digest": "d" * 64, "seeds": [1], "baseline": "a"},
+        **{"arms": [arm | {"differs": []} for arm in arms], "comparisons": [["b", "a"]]},
+        **{"budget": {"axis": "optimizer_steps", "limit": None}, "eval_split": "test"},
+        **{"alpha": 0.05, "looks": 1, "published": None, "missing": [], "identical": []},
+        "results": [],
+    }
+    rows = [
+        {"arm": arm, "seed": 1, "task_id": f"t{task}", "sample": 0, "success": arm == "b"}
+        for arm in ("a", "b")
+        for task in range(4)
+    ]
+    place = tmp_path / "benchmark-two"
+    place.mkdir()
+    (place / "results.json").write_text(json.dumps(document))
+    (place / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return place
+
+
+def test_the_report_of_a_benchmark_is_made_from_its_files(benchmark_directory, tmp_path):
+    done = opd("report", benchmark_directory)
+    assert done.stdout.split() == [
+        str(benchmark_directory / name) for name in ("report.html", "summary.md")
+    ]
+    printed = opd("report", benchmark_directory, "--markdown").stdout
+    assert printed == (benchmark_directory / "summary.md").read_text()
+    assert "one seed: no significance is claimed" in printed
+    found = json.loads(opd("report", benchmark_directory, "--json").stdout)
+    assert found["comparison"]["comparisons"][0]["effect"] == 1.0
+    opd("report", benchmark_directory, "--out", tmp_path / "page.html")
+    page = (benchmark_directory / "report.html").read_bytes()
+    assert (tmp_path / "page.html").read_bytes() == page
+
+
+def test_damaged_tables_of_a_benchmark_are_refused(benchmark_directory):
+    (benchmark_directory / "rows.jsonl").write_text("{")
+    with pytest.raises(OpdError, match=r"rows\.jsonl"):
+        opd("report", benchmark_directory)

@@ -114,7 +114,7 @@ def change(directory, **changes):
 
 def test_the_page_answers_first(directory):
     text = visible(render_benchmark(benchmark_report(directory)))
-    row = text[text.index('<td class="name">fresh</td>') :][:500]
+    row = text[text.index('<td class="short">fresh</td>') :][:500]
     for part in ("10/12 83.3 %", "9/12 75.0 %", "79.2 %", "better, for these seeds", "+66.7 ["):
         assert part in row
     assert "2 seeds: intervals and verdicts are for these seeds" in text
@@ -134,7 +134,7 @@ def test_published_numbers_stand_beside_ours_as_theirs(directory):
     assert "Published by someone" in text
     part = text[text.index("<h2>Beside published numbers") :]
     assert "success, published" in part
-    assert "<td>10.9 %</td>" in part
+    assert '<td class="short">10.9 %</td>' in part
     assert "−12.2 [−15.9, −8.6]" in part
 
 
