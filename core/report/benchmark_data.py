@@ -70,10 +70,17 @@ def benchmark_report(directory: Path) -> BenchmarkReport:
         "document": found.document,
         "comparison": compare_results(found),
         "failures": _failures(found),
-        "cells": read_json(status) if status.exists() else [],
+        "cells": [_linked(one, directory) for one in read_json(status)] if status.exists() else [],
         "episodes": read_jsonl(episodes) if episodes.exists() else [],
     }
     return BenchmarkReport.model_validate(redact(report))
+
+
+def _linked(cell: Json, directory: Path) -> Json:
+    """Leave out a run directory that is not there: an equal run may have answered the cell."""
+    run = cell.get("run")
+    beside = run is not None and (directory.absolute().parent / run).is_dir()
+    return cell if beside else {**cell, "run": None}
 
 
 def _failures(found: BenchmarkResults) -> dict[str, dict[str, int]]:

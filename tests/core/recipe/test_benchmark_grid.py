@@ -5,8 +5,9 @@ import pytest
 
 from core.errors import RecipeError
 from core.recipe.benchmark import Benchmark
-from core.recipe.benchmark_grid import differences, make_grid, planned_steps
+from core.recipe.benchmark_grid import declared, differences, make_grid, planned_steps
 from core.recipe.loading import load_recipe
+from core.recipe.objective import trained_states
 from core.recipe.steps import cold_start_spec
 
 BASE = str(Path("recipes/toy.yaml").absolute())
@@ -55,6 +56,29 @@ def test_a_grid_has_a_recipe_for_every_arm_on_every_seed(grid):
     assert [planned_steps(cell.recipe) for cell in found.cells[:4]] == [0, 5, 5, 5]
     assert found.baseline == "cold"
     assert {cell.recipe.cold_start for cell in found.cells} == {found.common[1].recipe.cold_start}
+
+
+def test_an_arm_says_whose_states_it_trains_on_and_what_it_changes(grid):
+    frozen = {"run.mode": "offline_kd", "offline_kd.trajectory_source": "frozen_student"}
+    replay = {"train.opd_freshness": "replay", "train.gradient_accumulation_steps": 16}
+    arms = [*ARMS, {"name": "frozen", "overrides": frozen}, {"name": "again", "overrides": replay}]
+    found = grid(
+        arms=arms,
+        allowed_differences=(*ALLOWED, "train.*"),
+        budget={"axis": "selected_training_tokens", "limit": 100},
+        seeds=[1],
+    )
+    states = {cell.arm: trained_states(cell.recipe) for cell in found.cells}
+    assert states == {
+        **{"cold": "none", "sft": "oracle", "kd": "oracle", "opd": "fresh"},
+        **{"frozen": "frozen student", "again": "replayed"},
+    }
+    changes = {cell.arm: declared(cell, found.common[1]) for cell in found.cells}
+    assert changes["opd"] == ()
+    assert changes["frozen"] == (
+        ("offline_kd.trajectory_source", '"oracle"', '"frozen_student"'),
+        ("run.mode", '"opd"', '"offline_kd"'),
+    )
 
 
 def test_a_base_may_be_written_out_and_a_cold_start_changed(grid):

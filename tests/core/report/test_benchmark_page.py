@@ -49,6 +49,8 @@ def result(arm, seed, solved):
 @pytest.fixture
 def directory(tmp_path):
     """The tables of a benchmark with four arms on two seeds, of hostile words."""
+    tmp_path = tmp_path / "benchmark-b"
+    tmp_path.mkdir()
     solved = {"sft": 3, "frozen": 8, "fresh": 11, "fresh-again": 11}
     cells = [(arm, seed, solved[arm] - seed) for seed in (1, 2) for arm in ARMS]
     document = {
@@ -148,10 +150,12 @@ def test_costs_are_per_seed_and_per_solved_task(directory):
 
 
 def test_every_number_names_its_artifact(directory):
+    (directory.parent / "b-fresh-seed1").mkdir()
     text = visible(render_benchmark(benchmark_report(directory)))
     assert f"arm/opd-{'a' * 16}" in text
     assert '<a href="../b-fresh-seed1/">1</a>' in text
     assert "student/x-1" in text
+    assert "../b-frozen-seed1/" not in text  # no such directory: an equal run answered it
 
 
 def test_fresh_states_are_shown_against_frozen_ones(directory):
