@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from core.artifacts.codec import read_json
-from core.artifacts.explain import Difference, differences
+from core.artifacts.explain import ABSENT, Difference, differences
 from core.runs import layout
 from core.runs.manifest import Manifest
 from core.runs.reading import RunDirectory
@@ -20,6 +20,9 @@ Json = dict[str, Any]
 
 EPISODES = {"rollouts": layout.TRAJECTORIES, "evaluation": layout.EVAL_TRAJECTORIES}
 """Files of the episodes that a kind of artifact holds."""
+
+NOTHING = "(nothing)"
+"""Stands for a field that one run does not have."""
 
 MEASURED = frozenset({"seconds", "rollout_tokens_per_second"})
 """Numbers that differ between any two runs: they are no result."""
@@ -137,7 +140,11 @@ def _fields(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[FieldDif
 
 
 def _field(difference: Difference) -> FieldDifference:
-    return FieldDifference(field=difference.path, here=difference.here, there=difference.there)
+    """Return a difference of what two runs hold, where nothing has a default any more."""
+    here, there = (
+        NOTHING if value is ABSENT else value for value in (difference.here, difference.there)
+    )
+    return FieldDifference(field=difference.path, here=here, there=there)
 
 
 def _first_metrics(here: Sequence[Json], there: Sequence[Json]) -> tuple[FieldDifference, ...]:
