@@ -257,6 +257,12 @@ def _advice(advice: Advice, row: Json) -> Json:
         ways.append(f"{advice.tasks_needed} tasks in all with these {len(row['seeds'])} seeds")
     would = f"{' or '.join(ways)} would decide a difference of this size" if ways else ""
     return numbers | {
-        "words": f"differences below {100 * advice.detectable:.1f} points cannot be told from 0; "
+        "words": f"{_about(row)}differences below {100 * advice.detectable:.1f} points cannot be "
+        "told from 0; "
         + (would or "no practical number of seeds or tasks would decide one of this size"),
     }
+
+
+def _about(row: Json) -> str:
+    """Advice is about other seeds, too, where the interval beside it is not."""
+    return "for other seeds, too, " if len(row["seeds"]) < MIN_SEEDS_FOR_POPULATION else ""

@@ -146,6 +146,7 @@ def test_an_undecided_comparison_says_what_would_decide_it():
     found = compare_results(results(rows("a", (1, 2), range(5)), rows("b", (1, 2), range(6))))
     (row,) = found["comparisons"]
     assert row["verdict"] == "undecided"
+    assert row["advice"]["words"].startswith("for other seeds, too, differences below")
     assert (
         f"{row['advice']['tasks_needed']} tasks in all with these 2 seeds" in row["advice"]["words"]
     )
