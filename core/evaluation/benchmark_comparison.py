@@ -73,10 +73,13 @@ def scope_words(seeds: int) -> str:
 
 
 def mean_interval(values: Outcomes, confidence: float) -> Interval:
-    """Return the interval of a rate: crossed, or Wilson's over tasks where that has no width."""
+    """Return the interval of a rate, within 0 and 1: crossed, or Wilson's where that has no width.
+
+    A few seeds that differ widely have a Student's interval that reaches beyond what a rate can be.
+    """
     plain = hierarchical_bootstrap(values, seed=RESAMPLING_SEED, confidence=confidence)
     if plain.upper - plain.lower > ROUNDING and len(values) > 1:
-        return plain
+        return replace(plain, lower=max(plain.lower, 0.0), upper=min(plain.upper, 1.0))
     tasks = max(len(one) for one in values.values())
     rate = min(max(plain.estimate, 0.0), 1.0)
     exact = wilson(rate * tasks, tasks, confidence)

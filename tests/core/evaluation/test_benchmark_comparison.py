@@ -156,3 +156,15 @@ def test_without_results_there_is_nothing_to_compare():
     found = compare_results(results(comparisons=[["b", "a"]]))
     assert found["rates"] == []
     assert found["comparisons"][0]["verdict"].startswith("not compared")
+
+
+def test_seeds_that_differ_widely_leave_a_rate_within_what_a_rate_can_be():
+    # Shares of one benchmark's five seeds: Student's interval alone would be 18 to 102 %.
+    shares = (0.99, 0.958, 0.323, 0.448, 0.312)
+    values = {
+        seed: {f"t{t}": float(t < share * 96) for t in range(96)}
+        for seed, share in enumerate(shares)
+    }
+    found = mean_interval(values, 0.95)
+    assert 0.0 < found.lower < 0.3
+    assert found.upper == 1.0
