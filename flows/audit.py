@@ -166,6 +166,12 @@ def difference_lines(found: "RunDifference") -> list[str]:
     for whose, roles in (("first", found.only_here), ("second", found.only_there)):
         lines += [f"only the {whose} run has {', '.join(roles[:MOST_SHOWN])}"] if roles else []
     lines += _field_lines("held-out success", found.success)
+    lines += [
+        f"weights of {one.checkpoint}: cosine {one.cosine:.9f}, relative L2 {one.relative_l2:.3g}, "
+        f"{one.unequal} of {one.weights} differ, by at most {one.largest:.3g}"
+        for one in found.weights
+        if one.unequal
+    ]
     return [*lines, f"{found.equal_steps} artifacts are equal, byte for byte"]
 
 

@@ -14,6 +14,7 @@ from core.artifacts.explain import ABSENT, Difference, differences
 from core.runs import layout
 from core.runs.manifest import Manifest
 from core.runs.reading import RunDirectory
+from core.runs.weights import WeightDifference, compare_weights
 from core.trajectory.trajectory import Trajectory
 
 Json = dict[str, Any]
@@ -67,6 +68,8 @@ class RunDifference(_Row):
     """The first row of metrics that differs."""
     success: tuple[FieldDifference, ...]
     """Held-out success by stage, where it differs."""
+    weights: tuple[WeightDifference, ...] = ()
+    """Distance of the trained weights, by checkpoint that both runs have."""
 
     @property
     def is_equal(self) -> bool:
@@ -100,6 +103,7 @@ def compare_runs(here: RunDirectory, there: RunDirectory) -> RunDifference:
         only_there=tuple(role for role in right if role not in left),
         metrics=_first_metrics(here.metrics(), there.metrics()),
         success=_fields(*(_success(run) for run in (here, there))),
+        weights=tuple(compare_weights(here, there)),
     )
 
 
