@@ -43,6 +43,7 @@ def test_a_canary_that_this_version_does_not_know_is_shown_last():
 
 
 def test_the_last_cycle_s_signal_is_shown_with_its_meaning():
+    """C86: beside held-out success a report says what would look healthy, and what does not."""
     data = page(
         cycles=[
             cycle(0, student_mass=0.9),
