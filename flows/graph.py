@@ -10,6 +10,7 @@ from core.artifacts.store import Store
 from core.environments.base import Split
 from core.models.adapter_directory import Evidence
 from core.recipe import model_steps, sources, steps, teacher_steps
+from core.recipe.offline import adopted_dataset_spec, is_persisted
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.training.budget import read_spent
@@ -17,6 +18,7 @@ from core.training.collapse import read_watch
 from core.training.stopping import StopReason
 from flows.run_refs import Call, Ref, RunRefs
 from flows.student_graph import continue_supervised, cycle, start
+from tasks.adopt_dataset import adopt_dataset
 from tasks.adopt_qualification import adopt_qualification
 from tasks.caching import Step
 from tasks.collect_oracle_traces import collect_oracle_traces
@@ -82,7 +84,13 @@ def run_graph(
 def prepare_run(recipe: Recipe, call: Call, gate: Gate, run: RunRefs | None = None) -> RunRefs:
     """Walk what comes before any student, and have the teacher judged."""
     run = RunRefs() if run is None else run
-    prepare_teacher_and_tasks(recipe, call, run)
+    _prepare_tasks(recipe, call, run)
+    if is_persisted(recipe) and num_cycles(recipe) > 0:
+        # Before the teacher: what does not fit is refused before any model is opened.
+        spec = adopted_dataset_spec(recipe)
+        run.dataset = call(adopt_dataset, spec, name="persisted", tasks=run.tasks)
+        run.parts["dataset"] = run.dataset
+    _prepare_teacher(recipe, call, run)
     _pass_gate(recipe, call, run, gate)
     return run
 
@@ -101,6 +109,12 @@ def num_steps(recipe: Recipe) -> int:
 
 def prepare_teacher_and_tasks(recipe: Recipe, call: Call, run: RunRefs) -> None:
     """Walk what comes before any student: splits, the oracle's traces, the teacher."""
+    _prepare_tasks(recipe, call, run)
+    _prepare_teacher(recipe, call, run)
+
+
+def _prepare_tasks(recipe: Recipe, call: Call, run: RunRefs) -> None:
+    """Walk the splits and the oracle's traces."""
     world = sources.world_name(recipe)
     run.tasks = run.held_out = _split(recipe, call, "train")
     if _holds_out(recipe):
@@ -108,6 +122,10 @@ def prepare_teacher_and_tasks(recipe: Recipe, call: Call, run: RunRefs) -> None:
     if sources.has_demonstrations(recipe):
         spec = steps.traces_spec(recipe)
         run.traces = call(collect_oracle_traces, spec, name=world, tasks=run.tasks)
+
+
+def _prepare_teacher(recipe: Recipe, call: Call, run: RunRefs) -> None:
+    """Walk the teacher, which may be fitted on traces."""
     teacher = model_steps.teacher_spec(recipe)
     fitted = _teacher_traces(recipe, call, run) if teacher.fit is not None else {}
     name = recipe.models.backend if teacher.plugin is None else teacher.plugin.name

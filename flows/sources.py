@@ -4,8 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import TypeVar
 
+from core.artifacts.external import read_external
 from core.environments.plugins import open_environment
-from core.errors import ModelSourceError
+from core.errors import InputError, ModelSourceError, StoreError
 from core.evaluation.qualification import check_evidence
 from core.models.adapter_directory import AdapterDirectory
 from core.models.building import DIGEST_PREFIX
@@ -19,6 +20,7 @@ from core.models.identity import (
 )
 from core.prompts.places import DIGEST_PREFIX as FILE_PREFIX
 from core.prompts.places import locate_file
+from core.recipe.offline import DIGEST_PREFIX as DATASET_PREFIX
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schema.adapters import AdapterSource, TeacherAdapter
@@ -44,13 +46,38 @@ def open_plugins(recipe: Recipe, runtime: Runtime) -> None:
 
 
 def locate(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
-    """Replace the places of models and of files of prompts by digests of their content.
+    """Replace the places of models, files of prompts and a data set by digests of their content.
 
     Raises:
         ModelSourceError: A model cannot be found or is not whole.
         PromptFileError: A file of prompts cannot be found or read.
+        InputError: A persisted data set cannot be found, or its record was altered.
     """
-    return locate_prompts(*locate_models(recipe, runtime))
+    return locate_dataset(*locate_prompts(*locate_models(recipe, runtime)))
+
+
+def locate_dataset(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
+    """Replace the place of a persisted data set, and note the place in the runtime.
+
+    Only its record is read: the step that adopts it hashes the files.
+
+    Raises:
+        InputError: The directory has no sound record of a data set.
+    """
+    named = recipe.offline_kd.dataset_path
+    if named is None or named.startswith(DATASET_PREFIX):
+        return recipe, runtime
+    directory = Path(named).expanduser().absolute()
+    try:
+        digest = read_external(directory, "dataset").digest
+    except StoreError as error:
+        raise InputError(f"offline_kd.dataset_path: {error.message}", error.hint) from error
+    own = recipe.offline_kd.model_copy(update={"dataset_path": f"{DATASET_PREFIX}{digest}"})
+    places = {**runtime.data_paths, digest: directory}
+    return (
+        recipe.model_copy(update={"offline_kd": own}),
+        runtime.model_copy(update={"data_paths": places}),
+    )
 
 
 def locate_prompts(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:

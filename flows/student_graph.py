@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from core.recipe import model_steps, steps
 from core.recipe.objective import run_kind
-from core.recipe.offline import dataset_spec
+from core.recipe.offline import dataset_spec, is_persisted
 from core.recipe.recipe import Recipe
 from core.recipe.schedule import num_cycles
 from core.runs.stages import stage_name
@@ -53,7 +53,8 @@ def start(
             run.stopped = stopped(run.student)
         if recipe.eval.baseline_enabled or not goes_on:
             _evaluate(recipe, call, run, 0)
-    if recipe.run.mode == "offline_kd" and num_cycles(recipe) > 0:
+    collects = recipe.run.mode == "offline_kd" and not is_persisted(recipe)
+    if collects and num_cycles(recipe) > 0:
         _freeze(recipe, call, run)
 
 

@@ -23,6 +23,7 @@ def update_student(
 ) -> dict[str, Any]:
     """Write the new state, rows per optimizer step and per token, and what the canaries found."""
     from core.recipe.objective import HIDDEN_STATES
+    from core.teacher.binding import check_teacher
     from core.teacher.targets import load_targets
     from core.teacher.window import window
     from core.training.budget import write_spent
@@ -41,6 +42,7 @@ def update_student(
         load_targets(context.path(targets)),
         spec.window,
     )
+    check_teacher(scored, teacher.digest)
     # Exact targets are hidden states, which the teacher's head must read on the device.
     together = scored.provenance.mode in HIDDEN_STATES
     resident, teacher_backend = open_pair(

@@ -1,8 +1,8 @@
-"""The smallest description of the step that freezes a data set of scored episodes."""
+"""The smallest description of the steps that freeze or adopt a data set of scored episodes."""
 
 from typing import Literal
 
-from core.recipe.specs import RolloutSpec, ScoreSpec, Spec
+from core.recipe.specs import RolloutSpec, ScoreSpec, Spec, TokenizerSpec
 
 
 class DatasetSpec(Spec):
@@ -18,6 +18,17 @@ class DatasetSpec(Spec):
     """How the student samples; null for the oracle."""
     score: ScoreSpec
     """What the teacher says about them."""
+
+
+class AdoptedDatasetSpec(Spec):
+    """A data set that was frozen elsewhere."""
+
+    digest: str
+    """Content digest of the artifact."""
+    tokenizer: TokenizerSpec
+    """Whose tokens its episodes must be."""
+    score: ScoreSpec
+    """What its teacher must have been asked; the seed of the selection is its own, and 0 here."""
 
 
 class WindowSpec(Spec):

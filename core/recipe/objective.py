@@ -127,5 +127,6 @@ def trained_states(recipe: Recipe) -> str:
     ):
         return "oracle"
     if recipe.run.mode == "offline_kd":
-        return "frozen student"
+        frozen = recipe.offline_kd.trajectory_source == "frozen_student"
+        return "frozen student" if frozen else "persisted"
     return "replayed" if recipe.train.opd_freshness == "replay" else "fresh"

@@ -1,25 +1,52 @@
-"""Offline distillation: what its data set depends on, and which of it a cycle replays."""
+"""Offline distillation: what its data set depends on, or which one is adopted."""
+
+import re
 
 from core.errors import RecipeError
-from core.recipe.dataset_spec import DatasetSpec
+from core.recipe.dataset_spec import AdoptedDatasetSpec, DatasetSpec
+from core.recipe.model_steps import tokenizer_spec
 from core.recipe.recipe import Recipe
 from core.recipe.sources import split_size
 from core.recipe.specs import RolloutSpec
 from core.recipe.steps import rollout_spec, score_spec
+
+DIGEST_PREFIX = "sha256:"
+"""Starts a ``dataset_path`` that names content; the runtime knows where it lies."""
+
+
+def is_persisted(recipe: Recipe) -> bool:
+    """Return whether a run replays a data set that exists already."""
+    offline = recipe.run.mode == "offline_kd"
+    return offline and recipe.offline_kd.trajectory_source == "persisted"
+
+
+def adopted_dataset_spec(recipe: Recipe) -> AdoptedDatasetSpec:
+    """Return which data set is adopted, and what it must be.
+
+    Raises:
+        RecipeError: It is named by a place; ``flows.sources`` replaces that by a digest.
+    """
+    named = recipe.offline_kd.dataset_path or ""
+    if re.fullmatch(f"{DIGEST_PREFIX}[0-9a-f]{{64}}", named) is None:
+        raise RecipeError(
+            f"offline_kd.dataset_path = {named}: names no content",
+            f"Name a directory, or {DIGEST_PREFIX} and the 64 hex digits of its content digest.",
+        )
+    return AdoptedDatasetSpec(
+        digest=named.removeprefix(DIGEST_PREFIX),
+        tokenizer=tokenizer_spec(recipe, recipe.models.student),
+        score=score_spec(recipe).model_copy(update={"run_seed": 0}),
+    )
 
 
 def dataset_spec(recipe: Recipe) -> DatasetSpec:
     """Return what the frozen data set depends on, besides its parents.
 
     Raises:
-        RecipeError: The source is one that nothing collects; the loader refuses such recipes.
+        RecipeError: Nothing says how many episodes it has.
     """
     own = recipe.offline_kd
-    if own.trajectory_source == "persisted":
-        raise RecipeError(
-            "offline_kd.trajectory_source = persisted: data sets are found in the store",
-            "Use frozen_student or oracle: an equal data set is made once.",
-        )
+    assert own.trajectory_source != "persisted", "a data set that exists is adopted, not collected"
     episodes = own.collection_tasks or split_size(recipe, "train")
     if episodes is None:
         raise RecipeError(

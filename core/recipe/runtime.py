@@ -128,6 +128,6 @@ class Runtime(Section):
     plugins: PluginFiles = PluginFiles()
     """Files of plug-ins."""
     data_paths: dict[str, Annotated[Path, Field(strict=False)]] = Field(default_factory=dict)
-    """Place of each file of prompts, by the digest of its content."""
+    """Place of each file of prompts and of a persisted data set, by the digest of its content."""
     inherited: Inherited = Inherited()
     """Settings of the seeds' recipes without effect here."""

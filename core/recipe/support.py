@@ -17,11 +17,6 @@ class Unbuilt:
 
 
 UNBUILT: tuple[Unbuilt, ...] = (
-    Unbuilt(
-        "offline_kd.trajectory_source",
-        ("persisted",),
-        "Use oracle or frozen_student: an equal data set is found in the store.",
-    ),
     Unbuilt("offline_kd.task_schedule_digest"),
     Unbuilt("alignment"),
 )

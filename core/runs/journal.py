@@ -71,6 +71,8 @@ def step_events(task: str, record: Record, *, cached: bool) -> Iterator[tuple[st
         yield "cycle_skipped_no_selected_positions", facts
     elif task == "freeze_dataset":
         yield "offline_dataset_created", facts | _some(metrics, "success_rate")
+    elif task == "adopt_dataset":
+        yield "persisted_offline_dataset_attached", facts | dict(metrics)
     elif task in ("qualify_teacher", "adopt_qualification"):
         yield "teacher_qualified", facts | dict(metrics)
     elif task == "evaluate_student":

@@ -29,7 +29,7 @@ class LocalFacts(BaseModel):
     model_paths: dict[str, Path] = {}
     """Directory of each pretrained model, by the digest of its files."""
     data_paths: dict[str, Path] = {}
-    """Place of each file of prompts, by the digest of its content."""
+    """Place of each file of prompts and of a persisted data set, by the digest of its content."""
     plugins: PluginFiles = PluginFiles()
     """Files of plug-ins."""
     recipe_path: str | None = None

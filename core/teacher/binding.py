@@ -36,6 +36,24 @@ def check_binding(scored: ScoredTargets, trajectories: Sequence[Trajectory]) -> 
             )
 
 
+def check_teacher(scored: ScoredTargets, digest: str) -> None:
+    """Refuse targets of another teacher than a run's: one frozen elsewhere may have had its own.
+
+    Args:
+        scored: What some teacher said.
+        digest: Content digest of the run's teacher.
+
+    Raises:
+        AlignmentError: They are not of the same content.
+    """
+    theirs = scored.provenance.teacher_digest
+    if theirs != digest:
+        raise AlignmentError(
+            f"the targets are of the teacher {theirs[:16]}…, and the run's is {digest[:16]}…",
+            "Write models.teacher as the recipe that made the targets has it.",
+        )
+
+
 def _difference(trajectory: Trajectory, selected: Selected, tokenizer_digest: str) -> str | None:
     """Name the first field that differs."""
     if selected.trajectory_id != trajectory.trajectory_id:

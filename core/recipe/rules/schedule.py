@@ -67,11 +67,12 @@ def supervised_run_generates_nothing(recipe: Recipe, _: Runtime) -> Iterator[Pro
 
 def oracle_states_generate_nothing(recipe: Recipe, _: Runtime) -> Iterator[Problem]:
     """The oracle's episodes are no tokens of the student: counting them would end the run early."""
-    offline = recipe.run.mode == "offline_kd" and recipe.offline_kd.trajectory_source == "oracle"
+    source = recipe.offline_kd.trajectory_source
+    offline = recipe.run.mode == "offline_kd" and source != "frozen_student"
     if offline and recipe.train.max_generated_tokens is not None:
         yield problem(
             "train.max_generated_tokens",
-            "is a budget of the student's own tokens, and offline_kd.trajectory_source oracle "
+            f"is a budget of the student's own tokens, and offline_kd.trajectory_source {source} "
             "samples none",
             "Set train.max_selected_training_tokens, or "
             "offline_kd.trajectory_source: frozen_student.",

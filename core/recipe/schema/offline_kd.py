@@ -13,7 +13,7 @@ class OfflineKd(Section):
     trajectory_source: Literal["oracle", "frozen_student", "persisted"] = "oracle"
     """Oracle traces, episodes of the untrained student, or a data set that exists already."""
     dataset_path: str | None = None
-    """Directory of the existing data set; ``persisted`` only."""
+    """Directory of the existing data set, which counts by its content; ``persisted`` only."""
     collection_seed: int = Field(default=1234, ge=0)
     """Seed of the frozen student's sampling."""
     collection_tasks: int | None = Field(default=None, ge=1)

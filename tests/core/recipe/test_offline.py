@@ -3,7 +3,7 @@ import pytest
 from core.errors import RecipeError
 from core.recipe import steps
 from core.recipe.objective import METHODS, objective_words, run_kind
-from core.recipe.offline import dataset_spec
+from core.recipe.offline import adopted_dataset_spec, dataset_spec, is_persisted
 
 OFFLINE = ("run.mode=offline_kd", "cache.reuse_across_policy_versions=true")
 FROZEN = (*OFFLINE, "offline_kd.trajectory_source=frozen_student")
@@ -55,10 +55,20 @@ def test_a_supervised_run_goes_on_from_its_cold_start_on_the_schedule_of_train(a
     assert cold == steps.cold_start_spec(accepted(*COLD, "train.cycles=4").recipe)
 
 
-def test_a_set_that_nothing_collects_is_refused(refused, accepted):
-    given = ("offline_kd.trajectory_source=persisted", "offline_kd.dataset_path=d")
-    assert "not built yet" in str(refused(*OFFLINE, *given))
-    recipe = accepted(*OFFLINE).recipe
-    kept = recipe.offline_kd.model_copy(update={"trajectory_source": "persisted"})
-    with pytest.raises(RecipeError, match="data sets are found in the store"):
-        dataset_spec(recipe.model_copy(update={"offline_kd": kept}))
+def test_an_existing_set_counts_by_content_and_what_was_asked_not_by_seed_or_length(accepted):
+    here = (*OFFLINE, "offline_kd.trajectory_source=persisted")
+    named = (*here, f"offline_kd.dataset_path=sha256:{'a' * 64}")
+    recipe = accepted(*named).recipe
+    spec = adopted_dataset_spec(recipe)
+    assert (spec.digest, spec.score.run_seed) == ("a" * 64, 0)
+    assert spec.score.top_k == recipe.loss.top_k
+    assert adopted_dataset_spec(accepted(*named, "run.seed=7", "train.cycles=9").recipe) == spec
+    assert is_persisted(recipe)
+    assert not is_persisted(accepted(*FROZEN).recipe)
+
+
+@pytest.mark.parametrize("named", ["some/where", "sha256:abc"])
+def test_a_place_never_enters_a_key(accepted, named):
+    given = ("offline_kd.trajectory_source=persisted", f"offline_kd.dataset_path={named}")
+    with pytest.raises(RecipeError, match="names no content"):
+        adopted_dataset_spec(accepted(*OFFLINE, *given).recipe)

@@ -49,6 +49,13 @@ def test_a_step_has_the_events_of_the_seeds(record, task, role, events):
     assert all(facts["cached"] for _, facts in found)
 
 
+def test_a_data_set_that_was_adopted_is_said_to_be_attached(record):
+    """No run of ``tiny`` has one; what is said depends on the task and its metrics alone."""
+    adopted = record("rollouts_0000").model_copy(update={"metrics": {"adopted_from": "a-0"}})
+    ((name, facts),) = step_events("adopt_dataset", adopted, cached=False)
+    assert (name, facts["adopted_from"]) == ("persisted_offline_dataset_attached", "a-0")
+
+
 def test_a_cycle_without_a_selected_token_and_a_smaller_chunk_are_said(record):
     empty = record("targets_0000").model_copy(update={"metrics": {"selected_model_tokens": 0}})
     ((name, _),) = step_events("score_rollouts", empty, cached=False)

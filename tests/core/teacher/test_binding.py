@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from core.errors import AlignmentError, StaleCacheError
-from core.teacher.binding import check_binding
+from core.teacher.binding import check_binding, check_teacher
 
 LAYOUT = [("system", 3), ("user", 4), ("assistant_text", 3)]
 
@@ -55,3 +55,10 @@ def test_another_number_of_trajectories_is_refused(pair):
     episodes, scored = pair
     with pytest.raises(AlignmentError, match="1 trajectories but targets for 2"):
         check_binding(scored, episodes[:1])
+
+
+def test_targets_of_another_teacher_are_refused(pair):
+    _, scored = pair
+    check_teacher(scored, scored.provenance.teacher_digest)
+    with pytest.raises(AlignmentError, match="the targets are of the teacher"):
+        check_teacher(scored, "0" * 64)

@@ -62,6 +62,7 @@ def test_states_of_the_oracle_are_no_tokens_of_the_student(judged):
     offline = ("run.mode=offline_kd", "cache.reuse_across_policy_versions=true")
     frozen = "offline_kd.trajectory_source=frozen_student"
     assert keys(judged(rule, *offline, given)) == ["train.max_generated_tokens"]
+    assert keys(judged(rule, *offline, "offline_kd.trajectory_source=persisted", given))
     assert judged(rule, *offline, frozen, given) == judged(rule, *offline) == []
     assert judged(rule, given) == []
 
