@@ -116,8 +116,8 @@ def test_a_run_leaves_its_history_and_nothing_running_and_a_cached_one_needs_no_
     first, said = finish(program(RUN, home, tmp_path / "store"))
     second, silence = finish(program(RUN, home, tmp_path / "store"))
     assert history(home) == [("Completed", 20, "Completed"), ("Completed", 20, "Cached")]
-    # The terminal belongs to the run; of what is logged it shows warnings only. Where the machine is
-    # busy with other things Prefect warns that its last events are still on their way.
+    # The terminal belongs to the run; of what is logged it shows warnings only. Where the machine
+    # is busy with other things Prefect warns that its last events are still on their way.
     said, silence = (
         [line for line in text.splitlines() if "EventsWorker - Still processing" not in line]
         for text in (said, silence)
