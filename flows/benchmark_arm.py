@@ -1,38 +1,25 @@
 """The flow ``benchmark-arm``: one arm on one seed, or what the arms of a seed share."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 from prefect import flow
-from prefect.runtime import flow_run
 
-from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
-from core.recipe.validation import check
 from core.runs.configs import Submission
-from core.runs.layout import directory_name
 from core.runs.recorder import recorded
 from flows.benchmark_graph import arm_graph, shared_graph
 from flows.gate import gate_of
 from flows.graph import num_steps, stop_reason
-from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
+from flows.opd_cycle import DEFAULT_RECIPE, StepCaller, checked, run_name
 from flows.run_refs import RunRefs
-from flows.sources import locate, open_plugins
+from flows.sources import locate
 from tasks.caching import open_store
 
 Part = Literal["arm", "shared"]
 
 
-def _run_name() -> str:
-    given = flow_run.get_parameters()
-    if given.get("recipe") is None:
-        return given.get("recipe_path", DEFAULT_RECIPE)
-    recipe = Recipe.model_validate(given["recipe"])
-    return directory_name(recipe, Runtime.model_validate(given.get("runtime") or {}))
-
-
-@flow(name="benchmark-arm", flow_run_name=_run_name, validate_parameters=True)
+@flow(name="benchmark-arm", flow_run_name=run_name, validate_parameters=True)
 def benchmark_arm(
     recipe: Recipe | None = None,
     runtime: Runtime | None = None,
@@ -55,13 +42,7 @@ def benchmark_arm(
         RecipeError: The recipe is refused.
         QualificationError: The recipe asks for a gate, and its teacher does not pass.
     """
-    if recipe is None:
-        loaded = load(Path(recipe_path), overrides or [])
-        recipe, runtime = loaded.recipe, runtime or loaded.runtime
-    runtime = runtime or Runtime()
-    check(recipe, runtime)
-    open_plugins(recipe, runtime)
-    recipe, runtime = locate(recipe, runtime)
+    recipe, runtime = locate(*checked(recipe, runtime, recipe_path, overrides or []))
     store = open_store(runtime.store)
     if part == "shared":
         caller = StepCaller(runtime, num_steps(recipe))

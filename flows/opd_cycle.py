@@ -41,7 +41,7 @@ PROGRESS_S = 2.0
 """Seconds between updates of the progress artifact: each is a request to the server."""
 
 
-def _run_name() -> str:
+def run_name() -> str:
     """Name a flow run like its directory; one that must still read its recipe, like that file."""
     given = flow_run.get_parameters()
     if given.get("recipe") is None:  # a deployment sends only what was set
@@ -50,7 +50,24 @@ def _run_name() -> str:
     return directory_name(recipe, Runtime.model_validate(given.get("runtime") or {}))
 
 
-@flow(name="opd-cycle", flow_run_name=_run_name, validate_parameters=True)
+def checked(
+    recipe: Recipe | None, runtime: Runtime | None, recipe_path: str, overrides: list[str]
+) -> tuple[Recipe, Runtime]:
+    """Return what a flow was given, or what its file says, once nothing speaks against it.
+
+    Raises:
+        RecipeError: The recipe is refused, however it was given.
+    """
+    if recipe is None:
+        loaded = load(Path(recipe_path), overrides)
+        recipe, runtime = loaded.recipe, runtime or loaded.runtime
+    runtime = runtime or Runtime()
+    check(recipe, runtime)
+    open_plugins(recipe, runtime)
+    return recipe, runtime
+
+
+@flow(name="opd-cycle", flow_run_name=run_name, validate_parameters=True)
 def opd_cycle(
     recipe: Recipe | None = None,
     runtime: Runtime | None = None,
@@ -70,12 +87,7 @@ def opd_cycle(
         RunOwnedError: Another process is at the same run directory.
         QualificationError: The recipe asks for a gate, and its teacher does not pass.
     """
-    if recipe is None:
-        loaded = load(Path(recipe_path), overrides or [])
-        recipe, runtime = loaded.recipe, runtime or loaded.runtime
-    runtime = runtime or Runtime()
-    check(recipe, runtime)
-    open_plugins(recipe, runtime)
+    recipe, runtime = checked(recipe, runtime, recipe_path, overrides or [])
     given = _submission(recipe, runtime, recipe_path, overrides or [])
     recipe, runtime = locate(recipe, runtime)
     store = open_store(runtime.store)

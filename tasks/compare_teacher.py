@@ -6,6 +6,7 @@ from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
 from core.recipe.teacher_specs import ComparisonSpec
 from tasks.caching import StepContext, step
+from tasks.hints import hinted_views
 from tasks.labels import batched_class
 
 
@@ -19,10 +20,7 @@ def compare_teacher(
     tasks: ArtifactRef | None = None,
 ) -> dict[str, Any]:
     """Write ``comparison.json``; tasks are read for a teacher's hints."""
-    from core.environments.plugins import open_environment
-    from core.environments.task_file import iterate_tasks
     from core.evaluation.comparison import compare
-    from core.teacher.views import privileged_views
     from core.training.opening import open_pair
     from core.trajectory.io import read_trajectories
 
@@ -31,14 +29,7 @@ def compare_teacher(
     resident, other = open_pair(*places, context.placement, together=True)
     assert other is not None, "a plug-in has no head, and is refused before"
     context.record_numeric_class(batched_class(context.runtime))
-    views = None
-    if spec.environment is not None and tasks is not None:
-        environment = open_environment(spec.environment, context.runtime.plugins.environment)
-        wanted = {one.task_id for one in trajectories}
-        every = iterate_tasks(context.path(tasks) / "tasks.jsonl")
-        known = [task for task in every if task.task_id in wanted]
-        codec = other.tokenizer
-        views = privileged_views(trajectories, known, environment, codec, spec.template)
+    views = hinted_views(context, spec, trajectories, tasks, other.tokenizer)
     found = compare(
         resident.backend,
         other,

@@ -8,6 +8,7 @@ from core.artifacts.codec import write_json
 from core.artifacts.record import ArtifactRef
 from core.recipe.specs import ScoreSpec
 from tasks.caching import StepContext, step
+from tasks.hints import hinted_views
 from tasks.labels import batched_class
 
 logger = logging.getLogger(__name__)
@@ -42,13 +43,10 @@ def write_targets(
     tasks: ArtifactRef | None,
 ) -> dict[str, Any]:
     """Write what the teacher says about some episodes, and return how much that is."""
-    from core.environments.plugins import open_environment
-    from core.environments.task_file import iterate_tasks
     from core.selection.plugins import open_selector
     from core.selection.selectors import aggregate_stats, select_positions
     from core.teacher.reuse import Tally
     from core.teacher.scorer import score
-    from core.teacher.views import privileged_views
     from core.training.opening import open_weights
 
     rule = open_selector(spec.selection, context.runtime.plugins.selector)
@@ -59,14 +57,7 @@ def write_targets(
         return _by_plugin(context, spec, trajectories, selections, teacher.digest)
     backend = open_weights("teacher", context.path(teacher), context.placement).backend
     context.record_numeric_class(batched_class(context.runtime))
-    views = None
-    if spec.environment is not None and tasks is not None:
-        environment = open_environment(spec.environment, context.runtime.plugins.environment)
-        wanted = {one.task_id for one in trajectories}
-        every = iterate_tasks(context.path(tasks) / "tasks.jsonl")
-        known = [task for task in every if task.task_id in wanted]
-        codec = backend.tokenizer
-        views = privileged_views(trajectories, known, environment, codec, spec.template)
+    views = hinted_views(context, spec, trajectories, tasks, backend.tokenizer)
     arguments = (trajectories, selections, spec, context.runtime)
     if spec.student_tokenizer is not None:
         return _across(context, backend, arguments, teacher.digest)

@@ -52,7 +52,9 @@ def verify_store(root: Path) -> StoreAudit:
         StoreError: There is no store, it cannot be read, or it is another directory.
     """
     if filesystem.status(root, follow=True) is None:
-        raise StoreError(f"{root}: there is no store", "Give the root of a store with --store.")
+        raise StoreError(
+            f"{root}: there is no store", "Give a run directory or the root of a store."
+        )
     audit = StoreAudit()
     store, catalogue = Store(root), Catalogue(root.absolute())
     known: dict[str, Record] = {}

@@ -69,9 +69,9 @@ def _pinned(name: str, revision: str | None) -> str:
         return revision
     given = "no revision" if revision is None else f"revision {revision}, which can move"
     raise ModelSourceError(
-        f"{name} is a Hub id with {given}",
-        "Give the commit, 40 hexadecimal digits, as revision; its page on the Hub lists them under "
-        "History.",
+        f"{name} is no directory here, and as a Hub id it has {given}",
+        "Make the directory first (README, `opd import-gguf`), or give the commit, 40 hexadecimal "
+        "digits, as revision; the model's page on the Hub lists them under History.",
     )
 
 

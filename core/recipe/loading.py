@@ -149,7 +149,8 @@ def _decode(source: bytes, origin: str) -> str:
 
 def _similar(path: Path) -> str:
     candidates = [*Path("recipes").rglob("*.yaml"), *path.parent.glob("*.y*ml")]
-    names = {candidate.name: str(candidate) for candidate in candidates}
+    recipes = (one for one in candidates if one.parent.name != "benchmarks")
+    names = {candidate.name: str(candidate) for candidate in recipes}
     close = get_close_matches(path.with_suffix(".yaml").name, names, n=1)
     return f"Did you mean {names[close[0]]}?" if close else "`opd recipes` lists those that exist."
 

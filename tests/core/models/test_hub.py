@@ -123,7 +123,9 @@ def test_half_a_snapshot_is_refused_by_identity_too(cache, monkeypatch):
 @pytest.mark.parametrize("offline", [True, False])
 @pytest.mark.parametrize("revision", [None, "main", "v1.0", COMMIT[:12], COMMIT.upper()])
 def test_an_id_that_is_not_pinned_is_refused(revision, offline):
-    with pytest.raises(ModelSourceError, match=r"is a Hub id with .*\nGive the commit, 40 hexa"):
+    with pytest.raises(
+        ModelSourceError, match=r"as a Hub id it has .*\n.*or give the commit, 40 hexa"
+    ):
         snapshot(NAME, revision, ["*"], offline=offline)
 
 
