@@ -2,17 +2,18 @@
 
     OPD_PEER_PYTHON=PATH OPD_RACE=3 python -m pytest -s tests/benchmarks/test_benchmark_race.py
 
-By hand, for minutes: it is skipped unless ``OPD_PEER_PYTHON`` names an interpreter that imports
-miniverl; ``OPD_RACE`` is the number of rounds. Both sides are their command line, from nothing to
-the tables: imports, the fit of the teacher, a cold start per seed, four arms, the evaluation of
-each. They take turns, on one thread, each in a process of its own with a new directory; user and
-system seconds of the process and of all its children are counted, the Prefect server included.
-Nets, tasks, episodes per update, updates, limits and loss are equal. Episodes differ in length, as
-prompts and tokenizers do.
+By hand, for half an hour: it is skipped unless ``OPD_PEER_PYTHON`` names an interpreter that
+imports miniverl; ``OPD_RACE`` is the number of rounds. Both sides are their command line, from
+nothing to the tables: imports, the fit of the teacher, a cold start per seed, five arms on each
+seed, the evaluation of each. They take turns, on one thread, each in a process of its own with a
+new directory; user and system seconds of the process and of all its children are counted, the
+Prefect server included. Nets, tasks, episodes per update, updates, limits and loss are equal.
+Episodes differ in length, as prompts and tokenizers do.
 
 miniVERL keeps no fitted teacher: every arm but the supervised one fits it again. That is most of
 its time where the fit is as long as that of ``recipes/toy.yaml``, so ``OPD_RACE_FIT`` sets another
 number of steps; 0 leaves the fit out on both sides, and nothing is demanded of the ratio then.
+``OPD_RACE_SEEDS`` is the number of seeds.
 
 An arm-update is one optimizer step of an arm after its cold start; the arm that is nothing but its
 cold start takes none.
@@ -33,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PEER = os.environ.get("OPD_PEER_PYTHON", "")
 ROUNDS = int(os.environ.get("OPD_RACE", "3"))
 FIT = int(os.environ.get("OPD_RACE_FIT", "350"))
-SEEDS, UPDATES, EPISODES = [1], 8, 16
+SEEDS = list(range(1, 1 + int(os.environ.get("OPD_RACE_SEEDS", "3"))))
+UPDATES, EPISODES = 8, 16
 SIZE = {
     "hidden_size": 64,
     "num_layers": 2,
@@ -102,12 +104,22 @@ def benchmark() -> dict[str, Any]:
         "base": base(),
         "seeds": SEEDS,
         "eval_split": "test",
-        "allowed_differences": ["run.mode", "train.cycles", "offline_kd.*", "cache.*"],
+        "allowed_differences": [
+            "run.mode",
+            "train.cycles",
+            "offline_kd.*",
+            "cache.*",
+            "selection.*",
+        ],
         "arms": [
             {"name": "cold-start-only", "overrides": {"train": {"cycles": 0}}},
             {"name": "sft-continued", "overrides": {"run": {"mode": "sft"}}},
             {"name": "offline-kd-oracle", "overrides": offline},
             {"name": "strict-opd", "overrides": {}},
+            {
+                "name": "strict-opd-budget50",
+                "overrides": {"selection": {"selector": "uniform_budget", "ratio": 0.5}},
+            },
         ],
     }
 
@@ -168,7 +180,7 @@ def test_an_update_of_an_arm_takes_at_most_a_third_of_the_cpu_seconds(tmp_path):
             command, left = side(directory)
             seconds = measured(command, directory)
             steps = steps_of(json.loads(left.read_text()))
-            assert steps == 3 * UPDATES * len(SEEDS)
+            assert steps == 4 * UPDATES * len(SEEDS)
             found[name].append(seconds / steps)
             print(f"{name}: {seconds:.1f} CPU s, {seconds / steps:.3f} per arm-update", flush=True)
     ratio = statistics.median(found["ours"]) / statistics.median(found["theirs"])
