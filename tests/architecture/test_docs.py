@@ -37,6 +37,7 @@ def module_at(path):
 
 
 TABLES = module_at("tests/architecture/recipe_table.py")
+RESULTS = module_at("tests/architecture/results_table.py")
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +186,26 @@ def test_every_diagnostic_of_an_objective_is_defined():
         n for each in OBJECTIVES.values() for n in each.diagnostics + each.support_diagnostics
     }
     assert reported - defined == set()
+
+
+def test_the_results_of_the_readme_are_those_of_a_notebook_entry():
+    """Both come from the same artifacts; neither may be edited alone."""
+    found = results_of(RESULTS.BLOCK.search((REPO / "README.md").read_text("utf-8")).group())
+    entries = (REPO / "docs/lab_notebook.md").read_text("utf-8").split("\n## ")
+    assert len(found) == 5
+    assert any(found.items() <= results_of(entry).items() for entry in entries)
+
+
+def test_the_benchmarks_of_the_readme_are_in_the_notebook_with_their_digests():
+    block = RESULTS.BLOCK.search((REPO / "README.md").read_text("utf-8")).group()
+    digests = re.findall(r"`([0-9a-f]{16})`", block)
+    notebook = (REPO / "docs/lab_notebook.md").read_text("utf-8")
+    assert len(digests) == len(RESULTS.SHOWN)
+    assert [one for one in digests if one not in notebook] == []
+
+
+def results_of(text):
+    """The numbers of every row of a table that has any, by its first cell."""
+    cells = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+    found = {row[0].strip(): re.findall(r"[−+]?\d+\.\d", "|".join(row[1:])) for row in cells}
+    return {arm: numbers for arm, numbers in found.items() if numbers}
