@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
 
 from core.environments.base import Environment, Task
@@ -73,13 +73,7 @@ def run_episodes(
         ChatTemplateError: The tokenizer's template cannot frame these episodes.
     """
     _check(tasks, trajectory_ids, slots)
-    facts = {
-        "source": "policy",
-        "seed": seed,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-    }
+    facts = {"source": "policy", "seed": seed, **asdict(sampling)}
     used = max(1, min(slots, backend.physical_rows, len(tasks)))
     run = _Run(
         backend,

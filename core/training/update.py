@@ -81,8 +81,7 @@ def update(
         teacher: The model that scored; exact targets need its head.
         meter: The run's budget: positions that it has no room for are not trained on, and no step
             is taken once it is spent.
-        reference: A frozen model; how far the student is from it is in the metrics and nowhere
-            else.
+        reference: A frozen model; the student's distance from it goes into the metrics alone.
 
     Returns:
         The new state, metrics per step and values per token. Groups without a weighted position
