@@ -1,12 +1,14 @@
 """Twelve database schemas of one shape under different names, four per split.
 
 Entities have events, which point to them directly or through a table of links. A model that learns
-one split's names has learnt nothing about another's.
+one split's names has learnt nothing about another's. A mixed schema has names of many of them.
 """
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from random import Random
 from typing import Any
 
 
@@ -48,6 +50,25 @@ class SchemaTemplate:
         return f"FROM {self.event_table} e {link} {entity} l.{self.link_entity_key}"
 
 
+_ROW = (
+    "entity_table",
+    "event_table",
+    "entity_id",
+    "label_column",
+    "category_column",
+    "entity_decoy_column",
+    "event_id",
+    "join_key",
+    "amount_column",
+    "state_column",
+    "event_decoy_column",
+)
+_TOGETHER = (
+    ("entity_table", "entity_id"),
+    ("event_table", "event_id"),
+    *((field,) for field in _ROW if not field.endswith(("_table", "_id"))),
+)
+
 # split, entities, events, id, label, category, decoy; id, key, amount, state, decoy; links.
 _NAMES = """
 train customers orders customer_id customer_name region segment_note
@@ -77,34 +98,31 @@ test projects expenses project_id project_name program owner_note
 """
 
 
-def _template(names: str) -> SchemaTemplate:
-    split, entities, events, entity_id, label, category, entity_decoy, *rest = names.split()
-    event_id, join_key, amount, state, event_decoy, *links = rest
+def _template(row: str) -> SchemaTemplate:
+    split, *names = row.split()
+    links = names[len(_ROW) :]
+    return _schema(split, dict(zip(_ROW, names, strict=False)), links[0] if links else None)
+
+
+def _schema(split: str, names: Mapping[str, str], links: str | None) -> SchemaTemplate:
     linked: dict[str, Any] = {}
-    if links:
-        event_key = f"{event_id.removesuffix('_id')}_ref"
+    if links is not None:
         linked = {
-            "link_table": links[0],
-            "link_event_key": event_key,
-            "link_entity_key": join_key,
+            "link_table": links,
+            "link_event_key": _event_key(names["event_id"]),
+            "link_entity_key": names["join_key"],
         }
     return SchemaTemplate(
-        template_id=f"{split}_{entities}_{events}",
+        template_id=f"{split}_{names['entity_table']}_{names['event_table']}",
         split=split,
-        entity_table=entities,
-        event_table=events,
-        entity_id=entity_id,
-        label_column=label,
-        category_column=category,
-        event_id=event_id,
-        join_key=join_key,
-        amount_column=amount,
-        state_column=state,
-        entity_decoy_column=entity_decoy,
-        event_decoy_column=event_decoy,
-        relationship_layout="association_table" if links else "direct_fk",
+        relationship_layout="direct_fk" if links is None else "association_table",
+        **names,
         **linked,
     )
+
+
+def _event_key(event_id: str) -> str:
+    return f"{event_id.removesuffix('_id')}_ref"
 
 
 def _digest(value: object) -> str:
@@ -121,3 +139,28 @@ REGISTRY_DIGEST = _digest([asdict(template) for template in TEMPLATES])
 def templates_of(split: str) -> tuple[SchemaTemplate, ...]:
     """Return the four templates of a split."""
     return tuple(template for template in TEMPLATES if template.split == split)
+
+
+def all_names() -> tuple[str, ...]:
+    """Return every name of a table or a column that a schema of any kind can have, sorted."""
+    names = {getattr(template, field) for template in TEMPLATES for field in _ROW}
+    names |= {template.link_table for template in TEMPLATES if template.link_table is not None}
+    return tuple(sorted(names | {_event_key(template.event_id) for template in TEMPLATES}))
+
+
+def mixed_template(database_seed: int) -> SchemaTemplate:
+    """Return a schema whose names come from many of the twelve templates.
+
+    Each table and its key, and every other column, are those of a template drawn for them alone;
+    so is the table of links, which four in twelve have. To know the names by heart does not tell
+    which of them a database has.
+
+    Args:
+        database_seed: Number of the database; the order of draws is part of a task's identity.
+    """
+    rng = Random(f"recovery-schema:{REGISTRY_DIGEST}:{database_seed}")
+    names: dict[str, str] = {}
+    for fields in _TOGETHER:
+        template = rng.choice(TEMPLATES)
+        names |= {field: getattr(template, field) for field in fields}
+    return _schema("mixed", names, rng.choice(TEMPLATES).link_table)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from random import Random
-from typing import Any
+from typing import Any, Literal, get_args
 
 from core.environments.base import (
     Difficulty,
@@ -17,6 +17,7 @@ from core.environments.recovery_database import CATEGORIES, STATES, build_databa
 from core.environments.recovery_templates import (
     REGISTRY_DIGEST,
     SchemaTemplate,
+    mixed_template,
     templates_of,
 )
 from core.environments.registry import register
@@ -29,8 +30,10 @@ from core.environments.sqlite import (
 )
 from core.environments.sqlite_guard import Table, render_rows, run_query
 from core.environments.tool_world import CodedRefusalError, Tool, ToolWorld
-from core.errors import InvalidToolCallError, ToolEnvironmentError
+from core.errors import InputError, InvalidToolCallError, ToolEnvironmentError
 
+Schemas = Literal["apart", "mixed"]
+"""Where the names of a database's tables and columns come from."""
 TASK_KINDS = ("filter_count", "lookup_join_sum", "group_rank", "multi_filter")
 INTERVENTIONS = {
     "controlled_schema_refresh": "schema-query_error-schema-corrected_query-final",
@@ -51,7 +54,12 @@ class SqliteRecovery(ToolWorld):
     fails. ``none``: nothing goes wrong by design.
 
     Args:
-        params: See ``Environment``.
+        schemas: ``apart``: a split has four schemas of its own, which share no name with others.
+            ``mixed``: a database has a schema of its own, of names that all splits share.
+        settings: See ``Environment``.
+
+    Raises:
+        InputError: A parameter has none of its values.
     """
 
     name = "sqlite_recovery"
@@ -62,11 +70,18 @@ class SqliteRecovery(ToolWorld):
     _tables: Mapping[str, Table]
     _pending_refresh = False
 
+    def __init__(self, schemas: Schemas = "apart", **settings: Any) -> None:
+        super().__init__(**settings)
+        if schemas not in get_args(Schemas):
+            choices = " or ".join(get_args(Schemas))
+            raise InputError(f"schemas is {schemas!r}", f"Choose {choices}.")
+        self.schemas: Schemas = schemas
+
     def generate_task(self, index: int, *, seed: int, difficulty: Difficulty, split: Split) -> Task:
-        """Return task ``index``; the split chooses the schemas, so splits share no names."""
+        """Return task ``index``; the split or the database's number decides on the schema."""
         place = index % 4
-        template = templates_of(split)[place]
         database_seed = seed * 1_000_003 + index * 97 + place
+        template = self._template(split, place, database_seed)
         tables = build_database(template, database_seed)
         rng = Random(f"recovery-task:{template.digest}:{seed}:{difficulty}:{index}")
         trouble = tuple(INTERVENTIONS)[index % 3]
@@ -90,6 +105,11 @@ class SqliteRecovery(ToolWorld):
         prompt = f"Database {database_seed}: {question}{note}"
         return Task(f"sql-recovery-{split}-{index}", prompt, answer, difficulty, split, facts)
 
+    def _template(self, split: Split, place: int, database_seed: int) -> SchemaTemplate:
+        if self.schemas == "mixed":
+            return mixed_template(database_seed)
+        return templates_of(split)[place]
+
     def tool_specs(self) -> list[dict[str, Any]]:
         """Return the specs of ``schema`` and ``query``."""
         return [QUERY_SPEC, SCHEMA_SPEC]
@@ -101,8 +121,9 @@ class SqliteRecovery(ToolWorld):
     def begin(self, task: Task) -> None:
         """Build the task's database and arm its intervention."""
         facts = task.metadata
-        named = {template.template_id: template for template in templates_of(task.split)}
-        self._tables = build_database(named[facts["template_id"]], facts["database_seed"])
+        place = TASK_KINDS.index(facts["task_kind"])
+        template = self._template(task.split, place, facts["database_seed"])
+        self._tables = build_database(template, facts["database_seed"])
         self._pending_refresh = facts["intervention_kind"] == "controlled_schema_refresh"
 
     def _schema(self, arguments: Mapping[str, Any]) -> str:

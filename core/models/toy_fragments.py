@@ -2,8 +2,12 @@
 
 ``calculator`` covers that world. ``worlds`` covers all five, so that an episode of any of them is a
 few hundred tokens at most. Names of the schemas of ``sqlite_recovery`` are in neither: they are
-spelled in characters and shared endings, in training and on held-out schemas alike.
+spelled in characters and shared endings, in training and on held-out schemas alike. ``recovery`` is
+for that world alone, and has each of these names as one token.
 """
+
+from core.environments.recovery_database import CATEGORIES, LABELS, STATES
+from core.environments.recovery_templates import TEMPLATES, all_names
 
 CALCULATOR = (
     # Role headers and the compact system prompt.
@@ -253,6 +257,15 @@ _POLICY = (
 
 _OWN = (*_JSONNAV, *_SQL, *_SQLITE, *_RECOVERY, *_POLICY)
 
+_SCHEMAS = (
+    *all_names(),
+    # Questions speak of groups in words.
+    *(t.category_column.replace("_", " ") for t in TEMPLATES if "_" in t.category_column),
+    *(f"{label}-" for label in LABELS),
+    *CATEGORIES,
+    *STATES,
+)
+
 _SECOND = (
     *CALCULATOR[::2],
     # Fragments that cut text where the first list does not, so that both sides have tokens alone.
@@ -275,6 +288,7 @@ _SECOND = (
 FRAGMENTS: dict[str, tuple[str, ...]] = {
     "calculator": CALCULATOR,
     "worlds": (*CALCULATOR, *_OWN),
+    "recovery": (*CALCULATOR, *_SQL, *_RECOVERY, *_SCHEMAS),
     "second": _SECOND,
 }
 """Fragments by the name of the vocabulary. ``second`` is for a teacher whose tokens are not the

@@ -82,6 +82,10 @@ ROWS: dict[tuple[str, str], tuple[str, str, str]] = {
     ("core/environments/recovery_database.py", "build_database"): (
         "databases of sqlite_recovery", "drawn with the task", KNOWN,
     ),
+    ("core/environments/recovery_templates.py", "mixed_template"): (
+        "mixed schemas of sqlite_recovery", "drawn with the task",
+        "test_a_mixed_schema_is_the_known_one",
+    ),
     ("core/environments/sqlite.py", "build_tables"): (
         "tables of sqlite", "drawn with the task", "test_rows_are_the_known_ones",
     ),

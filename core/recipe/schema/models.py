@@ -112,6 +112,6 @@ class Models(Section):
     """The model that is imitated."""
     reference: Reference | None = None
     """A frozen model whose divergence from the student is recorded; ``shared_backbone`` only."""
-    toy_vocabulary: Literal["calculator", "worlds"] | None = None
-    """Whose transcripts the toy tokenizer makes short: the calculator's, or all five worlds'; null
-    means ``calculator``."""
+    toy_vocabulary: Literal["calculator", "worlds", "recovery"] | None = None
+    """Whose transcripts the toy tokenizer makes short: the calculator's, all five worlds', or those
+    of ``sqlite_recovery`` with every name of its schemas; null means ``calculator``."""

@@ -1,8 +1,16 @@
 """Golden rows: vectors.md 2 (template registry)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from core.environments.recovery_templates import REGISTRY_DIGEST, TEMPLATES, templates_of
+from core.environments.recovery_templates import (
+    REGISTRY_DIGEST,
+    TEMPLATES,
+    all_names,
+    mixed_template,
+    templates_of,
+)
 
 DIGESTS = dict(
     line.split()
@@ -61,3 +69,46 @@ def test_events_are_joined_to_their_entities_directly_or_through_links():
         "FROM transactions e JOIN account_transaction_links l ON l.transaction_ref = "
         "e.transaction_id JOIN accounts p ON p.account_id = l.account_ref"
     )
+
+
+def test_a_mixed_schema_is_the_known_one():
+    mixed = mixed_template(300000900)
+    assert (mixed.template_id, mixed.split) == ("mixed_teams_matches", "mixed")
+    assert mixed.joined == (
+        "FROM matches e JOIN host_reservation_links l ON l.match_ref = e.match_id "
+        "JOIN teams p ON p.team_id = l.account_ref"
+    )
+    columns = (mixed.label_column, mixed.category_column, mixed.amount_column, mixed.state_column)
+    assert columns == ("patient_alias", "genre_group", "order_total", "match_state")
+    assert mixed_template(5).relationship_layout == "association_table"
+    assert mixed_template(6).joined == (
+        "FROM invoices e JOIN creators p ON p.creator_id = e.team_ref"
+    )
+
+
+def test_there_are_148_names():
+    assert len(all_names()) == 148
+    assert {"customers", "subscription_id", "royalty_ref", "project_expense_map"} <= {*all_names()}
+
+
+ROLES = [
+    name
+    for name in vars(TEMPLATES[0])
+    if name.endswith(("_table", "_column", "_id", "_key"))
+    and name not in ("template_id", "link_event_key", "link_entity_key")
+]
+
+
+@given(st.integers(0, 2**63))
+def test_a_mixed_schema_has_names_of_the_registry_in_their_own_roles(database_seed):
+    mixed = mixed_template(database_seed)
+    assert mixed == mixed_template(database_seed)
+    for role in ROLES:
+        assert getattr(mixed, role) in {getattr(template, role) for template in TEMPLATES}
+    keys = {(t.entity_table, t.entity_id) for t in TEMPLATES}
+    assert (mixed.entity_table, mixed.entity_id) in keys
+    names = [getattr(mixed, role) for role in ROLES if getattr(mixed, role) is not None]
+    assert len(set(names)) == len(names)
+    linked = (mixed.link_event_key, mixed.link_entity_key)
+    assert {*names, *filter(None, linked)} <= {*all_names()}
+    assert (mixed.link_table is None) == (linked == (None, None))

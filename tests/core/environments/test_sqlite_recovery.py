@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.environments.base import OracleFinal, ToolCall, make_splits
+from core.environments.registry import make_environment
 from core.environments.sqlite_recovery import INTERVENTIONS, SqliteRecovery
+from core.errors import InputError
 
 RANK = (
     "SELECT p.portfolio AS answer, total(e.net_amount) AS total_value FROM transactions e "
@@ -106,6 +108,12 @@ DIGESTS = {
     },
 }
 
+MIXED_DIGESTS = {
+    "train": "eb2388998b7e1e54c203d190a9abe7cf3304ccbae4747cb4f22176699702f707",
+    "eval": "b389b2bd5f70545827c9dddbadb006651399fd9cc59fa07e30577ede5eae86af",
+    "test": "e5d4f21579ca83922cff24717f087bac667cc84d91accfeea3571d16d3a62392",
+}
+
 KINDS = ("filter_count", "lookup_join_sum", "group_rank", "multi_filter")
 
 
@@ -153,6 +161,22 @@ def test_splits_are_the_known_ones(case):
     sizes = dict(zip(("train", "eval", "test"), counts, strict=True))
     splits = make_splits(SqliteRecovery(), sizes, seed, "hard")
     assert {name: digest(splits[name]) for name in DIGESTS[case]} == DIGESTS[case]
+
+
+def test_splits_with_mixed_schemas_are_the_known_ones_and_share_no_prompt_and_no_schema():
+    sizes = dict.fromkeys(MIXED_DIGESTS, 12)
+    splits = make_splits(SqliteRecovery(schemas="mixed"), sizes, 8128, "hard")
+    assert {name: digest(tasks) for name, tasks in splits.items()} == MIXED_DIGESTS
+    many = make_splits(SqliteRecovery(schemas="mixed"), dict.fromkeys(sizes, 96), 300, "hard")
+    tasks = [task for split in many.values() for task in split]
+    assert len({task.prompt for task in tasks}) == len(tasks) == 288
+    assert len({task.metadata["template_digest"] for task in tasks}) == 288
+
+
+def test_schemas_apart_are_the_default():
+    assert SqliteRecovery().schemas == "apart"
+    tasks = [generated(SqliteRecovery(schemas=kind), 7) for kind in ("apart", "mixed")]
+    assert generated(SqliteRecovery(), 7) == tasks[0] != tasks[1]
 
 
 def test_a_controlled_refresh_meets_the_first_valid_query():
@@ -241,9 +265,13 @@ def test_only_episodes_in_which_something_goes_wrong_pass_the_gate(index):
     assert "policy_sensitive" not in task.metadata  # the tasks' digests are those of before
 
 
-@given(st.integers(0, 10**6), st.sampled_from(["train", "eval", "test"]))
-def test_the_oracle_solves_every_task(index, split):
-    world = SqliteRecovery()
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["train", "eval", "test"]),
+    st.sampled_from(["apart", "mixed"]),
+)
+def test_the_oracle_solves_every_task(index, split, schemas):
+    world = SqliteRecovery(schemas=schemas)
     task = generated(world, index, 3, split)
     world.reset(task)
     *calls, final = world.oracle_actions(task)
@@ -261,3 +289,9 @@ def test_the_oracle_solves_every_task(index, split):
 @given(st.text())
 def test_the_verifier_is_total(answer):
     assert started(1)[0].verify(answer).reward in (0.0, 1.0)
+
+
+def test_schemas_of_another_kind_are_refused():
+    with pytest.raises(InputError, match="schemas is 'own'") as refused:
+        make_environment("sqlite_recovery", schemas="own")
+    assert refused.value.hint == "Choose apart or mixed."

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.environments.prompts import render_system_prompt
+from core.environments.recovery_templates import all_names
 from core.environments.registry import make_environment
 from core.errors import InputError
 from core.models.toy_fragments import FRAGMENTS
@@ -12,6 +13,12 @@ from core.trajectory.tokens import TokenCodec
 
 TOKENIZER = ToyTokenizer()
 VOCABULARIES = sorted(FRAGMENTS)
+DIGESTS = {
+    "calculator": "6b03b078974f2535",
+    "recovery": "e6ba4e50a3abe9e0",
+    "second": "cfd31035c585b5f1",
+    "worlds": "e695e902c671f8d2",
+}
 CALL = '<tool_call>\n{"arguments": {"expression": "7 - 3"}, "name": "calculator"}\n</tool_call>'
 RESULT = '<tool_result>\n{"ok": true, "result": "4"}\n</tool_result>'
 
@@ -73,10 +80,20 @@ def test_the_worlds_vocabulary_makes_episodes_of_every_world_short(world: str, m
         assert tokenizer.encode(tokenizer.decode(trace.token_ids)) == trace.token_ids
 
 
+def test_the_recovery_vocabulary_has_every_name_of_a_schema_and_short_episodes():
+    tokenizer = ToyTokenizer("recovery")
+    assert [len(tokenizer.encode(name)) for name in all_names()] == [1] * 148
+    world = make_environment("sqlite_recovery", prompt_style="compact", schemas="mixed")
+    for index in range(24):
+        task = world.generate_task(index, seed=300, difficulty="hard", split="train")
+        assert len(oracle_trajectory(world, task, tokenizer).token_ids) <= 280
+
+
 def test_the_digest_is_a_fact_of_the_vocabulary():
     assert ToyTokenizer().digest == TOKENIZER.digest == ToyTokenizer("calculator").digest
     assert ToyTokenizer("worlds").digest != TOKENIZER.digest
     assert len(TOKENIZER.digest) == 64
+    assert {name: ToyTokenizer(name).digest[:16] for name in VOCABULARIES} == DIGESTS
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(VOCABULARIES))
