@@ -12,6 +12,9 @@ ARM_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+=-]{0,79}$"
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 """An arm, and the arm that it is compared with."""
 
+Seed = Annotated[int, Field(ge=0)]
+"""Of a run."""
+
 Overrides = dict[str, JsonValue]
 """Dotted keys of a recipe, or sections of them, with their values."""
 
@@ -53,7 +56,7 @@ class Benchmark(Section):
     """Changes to the base that all arms share."""
     cold_start: Overrides = Field(default_factory=dict)
     """Keys of section ``cold_start`` of the common recipe: the one cold start of each seed."""
-    seeds: tuple[int, ...] = Field(strict=False, min_length=1)
+    seeds: tuple[Seed, ...] = Field(strict=False, min_length=1)
     """Run seeds; each arm runs once on each."""
     arms: tuple[Arm, ...] = Field(default=(), strict=False)
     """What is compared."""

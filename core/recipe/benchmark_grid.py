@@ -10,20 +10,14 @@ from typing import Any
 from core.artifacts.key import canonical_json
 from core.errors import RecipeError
 from core.recipe.benchmark import Arm, Benchmark
-from core.recipe.benchmark_statistics import Published
+from core.recipe.benchmark_labels import BUDGET_KEYS, all_arms, check_labels
 from core.recipe.loading import Loaded, load, load_text
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.schedule import steps_per_cycle
-from core.recipe.sweep import assignments, leaves, points
+from core.recipe.steps import split_spec
+from core.recipe.sweep import assignments, leaves
 from core.recipe.syntax import write_document
-
-BUDGET_KEYS = {
-    "selected_training_tokens": "train.max_selected_training_tokens",
-    "generated_tokens": "train.max_generated_tokens",
-    "wall_time": "train.max_wall_seconds",
-}
-"""Axis of a budget view -> key of the recipe that ends a run on it."""
 
 OWN = ("run.seed", "report.enabled", "runtime.run_name", "runtime.inherited.*")
 """Keys that the grid itself sets, or that have no effect."""
@@ -86,8 +80,8 @@ def make_grid(benchmark: Benchmark) -> Grid:
         RecipeError: A recipe is refused, arms are not distinct, an arm differs in a key that is
             not declared, or arms that should take equally many steps do not.
     """
-    arms = _arms(benchmark)
-    _check_labels(benchmark, arms)
+    arms = all_arms(benchmark)
+    check_labels(benchmark, arms)
     common = {seed: _load(benchmark, seed) for seed in benchmark.seeds}
     cells = tuple(
         _cell(benchmark, arm, seed, common[seed]) for seed in benchmark.seeds for arm in arms
@@ -95,7 +89,8 @@ def make_grid(benchmark: Benchmark) -> Grid:
     for cell in cells:
         _check_differences(benchmark, cell, common[cell.seed])
         _check_start(cell)
-        _check_measured(cell)
+        _check_measured(cell, common[cell.seed].recipe)
+        _check_budget(benchmark, cell)
     if benchmark.budget.axis == "optimizer_steps":
         _check_steps(cells)
     return Grid(benchmark, arms, cells, common, _digest(benchmark, arms, cells))
@@ -104,58 +99,6 @@ def make_grid(benchmark: Benchmark) -> Grid:
 def planned_steps(recipe: Recipe) -> int:
     """Return the optimizer steps that a run takes after its cold start, unless it stops early."""
     return steps_per_cycle(recipe) * recipe.train.cycles
-
-
-def _arms(benchmark: Benchmark) -> tuple[Arm, ...]:
-    swept = points(benchmark.sweep) if benchmark.sweep else []
-    return (*benchmark.arms, *(Arm(name=_swept_name(one), overrides=one) for one in swept))
-
-
-def _swept_name(point: Mapping[str, Any]) -> str:
-    words = [f"{key.rpartition('.')[2]}={value}" for key, value in point.items()]
-    return "+".join(words).replace(" ", "")
-
-
-def _check_labels(benchmark: Benchmark, arms: Sequence[Arm]) -> None:
-    if not arms:
-        raise RecipeError("arms: is empty, and so is sweep", "Name at least one arm.")
-    names = [arm.name for arm in arms]
-    for key, values in (("arms", names), ("seeds", benchmark.seeds)):
-        twice = [value for place, value in enumerate(values) if value in values[:place]]
-        if twice:
-            raise RecipeError(f"{key}: {twice[0]} is there twice", "Keep one of the two.")
-    if benchmark.baseline not in (None, *names):
-        raise RecipeError(
-            f"baseline = {benchmark.baseline}: there is no such arm",
-            f"Choose one of {', '.join(names)}.",
-        )
-    _check_pairs(benchmark, names)
-    limited = benchmark.budget.axis in BUDGET_KEYS
-    if limited != (benchmark.budget.limit is not None):
-        raise RecipeError(
-            f"budget.limit: {'is missing' if limited else 'has no meaning'} where budget.axis is "
-            f"{benchmark.budget.axis}",
-            "Give tokens or seconds with an axis that counts them, and none with optimizer_steps.",
-        )
-
-
-def _check_pairs(benchmark: Benchmark, names: Sequence[str]) -> None:
-    published = benchmark.published or Published(source="")
-    pairs = [*benchmark.comparisons, *((one.arm, one.against) for one in published.comparisons)]
-    for key, named in (
-        ("comparisons", [name for pair in pairs for name in pair]),
-        ("published.arms", [one.arm for one in published.arms]),
-    ):
-        unknown = [name for name in named if name not in names]
-        if unknown:
-            raise RecipeError(
-                f"{key}: {unknown[0]}: there is no such arm", f"Choose of {', '.join(names)}."
-            )
-    for arm, against in pairs:
-        if arm == against:
-            raise RecipeError(
-                f"comparisons: {arm} is compared with itself", "Name two different arms."
-            )
 
 
 def _load(benchmark: Benchmark, seed: int, arm: Arm | None = None) -> Loaded:
@@ -253,12 +196,57 @@ def _check_start(cell: Cell) -> None:
         )
 
 
-def _check_measured(cell: Cell) -> None:
-    if not cell.recipe.eval.enabled:
+def _check_measured(cell: Cell, common: Recipe) -> None:
+    """Every arm is measured, on the same tasks: equal names of tasks are not enough."""
+    own = cell.recipe
+    if not own.eval.enabled:
         raise RecipeError(
             f"arm {cell.arm}, seed {cell.seed}: eval.enabled is false, so nothing can be compared",
             "Leave eval.enabled out.",
         )
+    if _tasks(own) != _tasks(common):
+        raise RecipeError(
+            f"arm {cell.arm}, seed {cell.seed}: is measured on other tasks than the common recipe",
+            "Write environment.*, source.*, eval.tasks and eval.task_offset as common_overrides.",
+        )
+
+
+def _tasks(recipe: Recipe) -> tuple[Any, ...]:
+    """Return what decides on which tasks a recipe is measured."""
+    measured = recipe.eval
+    if recipe.environment is None:
+        return recipe.source, measured.tasks, measured.task_offset
+    split = split_spec(recipe, measured.split)
+    own = split.model_copy(update={"train": 0, "eval": 0})  # sizes of splits that are not measured
+    if measured.split != "test":
+        own = split.model_copy(update={"train": 0} if measured.split == "eval" else {})
+    return own, measured.tasks, measured.task_offset
+
+
+def _check_budget(benchmark: Benchmark, cell: Cell) -> None:
+    """Nothing but the budget view ends an arm, and what it asks for can be spent."""
+    for axis, key in BUDGET_KEYS.items():
+        limit = getattr(cell.recipe.train, key.removeprefix("train."))
+        if limit is not None and (axis, limit) != (benchmark.budget.axis, benchmark.budget.limit):
+            raise RecipeError(
+                f"arm {cell.arm}, seed {cell.seed}: {key} = {limit}: budget.axis is "
+                f"{benchmark.budget.axis}, and this would end the arm elsewhere",
+                f"Leave it out, or write budget: {{axis: {axis}, limit: {limit}}}.",
+            )
+    most = _most_tokens(cell.recipe)
+    limit = benchmark.budget.limit
+    if limit is not None and benchmark.budget.axis != "wall_time" and 0 < most < limit:
+        raise RecipeError(
+            f"budget.limit: {limit:.0f} tokens are more than arm {cell.arm} can spend: "
+            f"at most {most} in {cell.recipe.train.cycles} cycles",
+            "Raise train.cycles, which is an upper bound here, or lower budget.limit.",
+        )
+
+
+def _most_tokens(recipe: Recipe) -> int:
+    """Return the tokens that no run of a recipe can pass after its cold start."""
+    episodes = recipe.train.cycles * recipe.train.rollouts_per_cycle
+    return episodes * recipe.rollout.max_total_tokens * max(recipe.rollout.max_turns, 1)
 
 
 def _check_steps(cells: Sequence[Cell]) -> None:

@@ -9,12 +9,30 @@ from pydantic import ValidationError
 from core.errors import RecipeError
 from core.recipe.benchmark import Arm, Benchmark, BudgetView
 from core.recipe.benchmark_grid import Grid, make_grid
-from core.recipe.benchmark_statistics import Published, Statistics
+from core.recipe.benchmark_statistics import (
+    Published,
+    PublishedArm,
+    PublishedDifference,
+    Statistics,
+)
 from core.recipe.document import Document
+from core.recipe.keys import fields, submitted_keys
 from core.recipe.loading import describes_benchmark
+from core.recipe.schema.section import Section
 from core.recipe.syntax import parse_document, parse_value
 
 COMMON = "common_overrides"
+
+WORDS = {
+    "tuple_type": "must be a list, e.g. [1, 2]",
+    "list_type": "must be a list, e.g. [1, 2]",
+    "dict_type": "must be a mapping of keys to values",
+    "too_short": "has too few entries",
+    "too_long": "has too many entries",
+    "int_type": "must be a whole number",
+    "string_pattern_mismatch": "must be letters, digits and _ . + = - (no spaces), at most 80",
+}
+"""Kind of a complaint of pydantic -> what it says to a person."""
 
 
 def is_benchmark(path: str | Path) -> bool:
@@ -80,8 +98,21 @@ def _override(document: Document, overrides: Iterable[str]) -> None:
         if names[0] in Benchmark.model_fields:
             document.set(names, parsed, place)
             continue
+        _check_common(names[0], place)
         common = document.values.setdefault(COMMON, {})
         common[key.strip()] = parsed
+
+
+def _check_common(name: str, place: str) -> None:
+    """Refuse what names neither a key of a benchmark nor a section of a recipe."""
+    sections = {key.partition(".")[0] for key in (*fields(), *submitted_keys())}
+    if name not in sections:
+        names = [*Benchmark.model_fields, *sorted(sections)]
+        close = get_close_matches(name, names, n=1)
+        raise RecipeError(
+            f"{place}: {name}: there is no such key",
+            f"Did you mean {close[0]}?" if close else f"Known: {', '.join(names)}.",
+        )
 
 
 def _refusal(error: ValidationError, document: Document) -> RecipeError:
@@ -96,11 +127,19 @@ def _refusal(error: ValidationError, document: Document) -> RecipeError:
         return RecipeError(f"{place}: {key}: there is no such key", hint)
     if detail["type"] == "missing":
         return RecipeError(f"{place}: {key}: is required and missing", "Add it.")
-    return RecipeError(f"{place}: {key}: {detail['msg']}", "Give another value.")
+    what = WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    return RecipeError(f"{place}: {key}: {what}", "Give another value.")
 
 
 def _known(location: list[str]) -> list[str]:
     """Return the keys beside the last of a location."""
-    inside = {"arms": Arm, "budget": BudgetView, "statistics": Statistics, "published": Published}
-    model = inside.get(location[0], Benchmark) if len(location) > 1 else Benchmark
-    return list(model.model_fields)
+    inside: dict[tuple[str, ...], type[Section]] = {
+        ("arms",): Arm,
+        ("budget",): BudgetView,
+        ("statistics",): Statistics,
+        ("published",): Published,
+        ("published", "arms"): PublishedArm,
+        ("published", "comparisons"): PublishedDifference,
+    }
+    around = tuple(part for part in location[:-1] if not part.isdigit())
+    return list(inside.get(around, Benchmark).model_fields)

@@ -1,6 +1,8 @@
 """How a benchmark is judged, and what others published on the same question."""
 
-from pydantic import Field
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from core.recipe.schema.section import Section
 
@@ -10,7 +12,7 @@ class Statistics(Section):
 
     alpha: float = Field(default=0.05, gt=0, lt=1)
     """Chance of any false decision over all comparisons and looks."""
-    looks: int = Field(default=1, ge=1, le=1000)
+    looks: int = Field(default=1, ge=1, le=100)
     """How often the results are looked at in all before the experiment ends; each look spends
     ``alpha / looks``."""
 
@@ -35,14 +37,20 @@ class PublishedDifference(Section):
     """Arm of this benchmark that does the same."""
     against: str
     """Arm that it was compared with."""
-    measure: str = "success"
-    """What was compared: ``success`` or ``recovery``."""
+    measure: Literal["success", "recovery"] = "success"
+    """What was compared."""
     effect: float = Field(ge=-1, le=1)
     """Difference of the rates."""
     lower: float = Field(ge=-1, le=1)
     """Lower end of the interval."""
     upper: float = Field(ge=-1, le=1)
     """Upper end of the interval."""
+
+    @model_validator(mode="after")
+    def _is_an_interval(self) -> Self:
+        if not self.lower <= self.effect <= self.upper:
+            raise ValueError(f"{self.effect} is not between {self.lower} and {self.upper}")
+        return self
 
 
 class Published(Section):

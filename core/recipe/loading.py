@@ -105,7 +105,8 @@ def load_text(
 
 def describes_benchmark(document: Document) -> bool:
     """Return whether a document has the keys of a benchmark, and not those of a recipe."""
-    return "base" in document.values and not document.has(("models",))
+    named = any(key in document.values for key in ("base", "arms", "allowed_differences"))
+    return named and not document.has(("models",))
 
 
 def to_yaml(recipe: Recipe) -> str:
