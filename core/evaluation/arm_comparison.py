@@ -4,19 +4,28 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
-from core.evaluation.crossed import Components, Outcomes, components, outcome_matrix
+from core.evaluation.crossed import (
+    ROUNDING,
+    Components,
+    Outcomes,
+    components,
+    outcome_matrix,
+)
 from core.evaluation.statistics import (
     MIN_SEEDS_FOR_POPULATION,
     Interval,
     hierarchical_bootstrap,
     holm,
+    wilson,
 )
 from core.evaluation.student_t import t_quantile, t_two_sided_p
 
 MOST_UNITS = 10_000
 """Seeds or tasks beyond which advice says that no number of them is practical."""
 NO_CLAIM = "one seed: no significance is claimed"
+ONE_TASK = "one task: no significance is claimed"
 
 
 @dataclass(frozen=True)
@@ -54,21 +63,23 @@ class ArmComparison:
     effect: Interval
     """Mean difference, arm minus the other."""
     p_value: float | None
-    """Two-sided, of no difference; None with one seed."""
+    """Two-sided, of no difference; None with one seed or one task."""
     decided: bool | None
-    """Rejected by Holm's procedure over all comparisons of a report; None with one seed."""
+    """Rejected by Holm's procedure over all comparisons of a report; None where ``p_value`` is."""
     wins: int
     """Pairs in which the arm is better."""
     losses: int
     ties: int
-    advice: Advice | None
-    """None with one seed or one task, where variance has no estimate."""
+    seeds: int
+    """Seeds that both arms have."""
+    advice: Advice | None = None
+    """None where it is decided, and with one seed or task, where variance has no estimate."""
 
     @property
     def verdict(self) -> str:
         """The comparison in a few words."""
         if self.decided is None:
-            return NO_CLAIM
+            return NO_CLAIM if self.seeds == 1 else ONE_TASK
         if not self.decided:
             return "undecided"
         side = "better" if self.effect.estimate > 0 else "worse"
@@ -118,7 +129,20 @@ def compare_paired(
     compared = [_compare(pair, seed, level) for pair in pairs]
     names = {f"{i}": row.p_value for i, row in enumerate(compared) if row.p_value is not None}
     rejected = holm(names, level)
-    return [replace(row, decided=rejected.get(f"{i}")) for i, row in enumerate(compared)]
+    strictest = level / max(len(rejected) - sum(rejected.values()), 1)
+    return [
+        _decide(row, pair.values, rejected.get(f"{i}"), strictest)
+        for i, (row, pair) in enumerate(zip(compared, pairs, strict=True))
+    ]
+
+
+def _decide(
+    row: ArmComparison, values: Outcomes, decided: bool | None, strictest: float
+) -> ArmComparison:
+    """Add the verdict, and to what is open the advice for the next step of Holm's procedure."""
+    still_open = decided is not None and not decided
+    advice = advise(components(outcome_matrix(values)), strictest) if still_open else None
+    return replace(row, decided=decided, advice=advice)
 
 
 def pair_up(arms: Mapping[str, Outcomes], arm: str, against: str) -> Paired:
@@ -165,6 +189,8 @@ def pooled_and_mean_rate(
 def _compare(pair: Paired, seed: int, level: float) -> ArmComparison:
     values, cells = pair.values, pair.cells
     effect = hierarchical_bootstrap(values, seed=seed, confidence=1.0 - level)
+    if effect.upper - effect.lower <= ROUNDING:
+        effect = _without_spread(effect, pair.units, 1.0 - level)
     enough = len(values) > 1 and effect.count > len(values)
     return ArmComparison(
         arm=pair.arm,
@@ -175,14 +201,28 @@ def _compare(pair: Paired, seed: int, level: float) -> ArmComparison:
         wins=sum(value > 0 for value in cells),
         losses=sum(value < 0 for value in cells),
         ties=sum(value == 0 for value in cells),
-        advice=advise(components(outcome_matrix(values)), level) if enough else None,
+        seeds=len(values),
     )
+
+
+def _without_spread(effect: Interval, units: int, confidence: float) -> Interval:
+    """Return an interval where resampling has none, because all pairs agree.
+
+    So many tasks that agree leave room for a share of others, at most Wilson's upper bound of
+    none in so many; those may differ by anything from −1 to 1.
+    """
+    share = wilson(0, units, confidence).upper
+    reach = max(abs(effect.estimate), 1.0)
+    lower = effect.estimate - share * (reach + effect.estimate)
+    upper = effect.estimate + share * (reach - effect.estimate)
+    return replace(effect, lower=lower, upper=upper)
 
 
 def _p_value(differences: Outcomes, units: int) -> float:
     """Return the two-sided p value of no difference, by Student's t.
 
-    There are at most as many degrees of freedom as tasks that count, less one.
+    There are at most as many degrees of freedom as tasks that count, less one. With few tasks
+    their differences are far from normal, so p is at least that of a sign test over the tasks.
     """
     values_ST = outcome_matrix(differences)
     if len(values_ST) >= MIN_SEEDS_FOR_POPULATION:
@@ -193,10 +233,16 @@ def _p_value(differences: Outcomes, units: int) -> float:
         mean, degrees = float(means_T.mean()), len(means_T) - 1.0
         error = float(means_T.std(ddof=1)) / math.sqrt(len(means_T))
     degrees = min(degrees, units - 1.0)
-    if error > 0.0 and degrees > 0.0:
-        return t_two_sided_p(mean / error, degrees)
-    # Nothing varies, so there is no standard error: a sign test whose units are the tasks.
-    return 1.0 if mean == 0.0 else min(1.0, 2.0 * 0.5**units)
+    if error > ROUNDING and degrees > 0.0:
+        return max(t_two_sided_p(mean / error, degrees), _least_p(units))
+    # Nothing varies, so there is no standard error: the level at which the interval reaches 0.
+    reached = math.sqrt(units * min(abs(mean), 1.0)) if abs(mean) > ROUNDING else 0.0
+    return max(2.0 * NormalDist().cdf(-reached), _least_p(units) if reached else 1.0)
+
+
+def _least_p(tasks: int) -> float:
+    """Return the chance that so many tasks all differ to one side, where no side is likelier."""
+    return min(1.0, 2.0 * 0.5**tasks)
 
 
 def advise(found: Components, level: float = 0.05) -> Advice:
@@ -204,19 +250,25 @@ def advise(found: Components, level: float = 0.05) -> Advice:
 
     Degrees of freedom are those of the smaller factor that is increased, so the advice errs on
     the side of more.
+
+    Args:
+        found: Variance components of the differences.
+        level: Largest p value that decides.
     """
+    if found.standard_error <= ROUNDING:
+        return Advice(0.0, None, None)
 
     def half_width(seeds: int, tasks: int) -> float:
         error = found.standard_error_of(seeds, tasks)
         return error * t_quantile(1.0 - level, min(seeds, tasks) - 1)
 
-    def decides(width: float) -> bool:
-        return width < abs(found.mean)
+    def decides(seeds: int, tasks: int) -> bool:
+        return half_width(seeds, tasks) < abs(found.mean) and _least_p(tasks) <= level
 
     return Advice(
         half_width(found.seeds, found.tasks),
-        _fewest(found.seeds, lambda seeds: decides(half_width(seeds, found.tasks))),
-        _fewest(found.tasks, lambda tasks: decides(half_width(found.seeds, tasks))),
+        _fewest(found.seeds, lambda seeds: decides(seeds, found.tasks)),
+        _fewest(found.tasks, lambda tasks: decides(found.seeds, tasks)),
     )
 
 

@@ -18,7 +18,7 @@ from core.evaluation.arm_comparison import (
     pooled_and_mean_rate,
 )
 from core.evaluation.benchmark_results import BenchmarkResults
-from core.evaluation.crossed import Outcomes
+from core.evaluation.crossed import ROUNDING, Outcomes
 from core.evaluation.ratios import (
     Sparse,
     pooled_values,
@@ -37,8 +37,6 @@ Json = dict[str, Any]
 RESAMPLING_SEED = 0
 COMPARISON = "comparison.json"
 EQUAL = "equal byte for byte"
-ROUNDING = 1e-9
-"""Width of an interval that has none: sums of shares miss 1 by a bit."""
 FEWEST_TASKS = 10
 """Tasks with an error in both arms, below which nothing is said of a difference in recovery."""
 
@@ -215,8 +213,8 @@ def _complete(row: Json, decided: Any, recovery: Mapping[str, Sparse], document:
     advice = found.advice
     complete = row | {
         "effect": found.effect.estimate,
-        "lower": found.effect.lower,
-        "upper": found.effect.upper,
+        "lower": max(found.effect.lower, -1.0),  # rates differ by no more
+        "upper": min(found.effect.upper, 1.0),
         "conditional_on_seeds": found.effect.conditional_on_seeds,
         "p_value": found.p_value,
         "decided": found.decided,
@@ -224,7 +222,7 @@ def _complete(row: Json, decided: Any, recovery: Mapping[str, Sparse], document:
         "losses": found.losses,
         "ties": found.ties,
         "verdict": found.verdict,
-        "advice": _advice(advice, row) if advice is not None and not found.decided else None,
+        "advice": _advice(advice, row) if advice is not None else None,
     }
     if row["measure"] == "recovery":
         complete["mean_of_seeds"] = _seed_mean(row, recovery, document)

@@ -9,6 +9,9 @@ import numpy as np
 Outcomes = Mapping[int, Mapping[str, float]]
 """``{run seed: {task id: value}}``."""
 
+ROUNDING = 1e-9
+"""A spread of rates below this is none: sums of thirds differ in their last bit."""
+
 
 @dataclass(frozen=True)
 class Components:
@@ -46,13 +49,16 @@ def outcome_matrix(outcomes: Outcomes) -> np.ndarray:
     """Return values as [seed, task], both in ascending order.
 
     Raises:
-        ValueError: If the design is empty or not crossed.
+        ValueError: If the design is empty or not crossed, or a value is not finite.
     """
     seeds = sorted(outcomes)
     tasks = sorted(outcomes[seeds[0]]) if seeds else []
     if not tasks or any(sorted(outcomes[one]) != tasks for one in seeds):
         raise ValueError("a crossed design needs the same non-empty tasks under every seed")
-    return np.array([[outcomes[one][task] for task in tasks] for one in seeds], dtype=np.float64)
+    values_ST = np.array([[outcomes[one][task] for task in tasks] for one in seeds], dtype=float)
+    if not np.isfinite(values_ST).all():
+        raise ValueError("a crossed design needs a finite value in every cell")
+    return values_ST
 
 
 def components(values_ST: np.ndarray) -> Components:

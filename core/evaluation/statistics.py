@@ -99,7 +99,7 @@ def hierarchical_bootstrap(
     outcomes: Mapping[int, Mapping[str, float]],
     *,
     seed: int,
-    resamples: int = 2_000,
+    resamples: int | None = None,
     confidence: float = 0.95,
 ) -> Interval:
     """Return an interval of the mean over a crossed design, resampling seeds and tasks.
@@ -116,13 +116,18 @@ def hierarchical_bootstrap(
     Args:
         outcomes: ``{run seed: {task id: value}}``; every seed must have the same tasks.
         seed: Of the private generator.
-        resamples: Number of bootstrap means.
+        resamples: Number of bootstrap means; None is 50 in each tail, and from 2,000 to 50,000.
         confidence: Coverage, in (0, 1).
 
     Raises:
-        ValueError: If the design is empty or not crossed, or there are no resamples.
+        ValueError: If the design is empty or not crossed, a value is not finite, the confidence is
+            not in (0, 1), or there are no resamples.
     """
     values_ST = outcome_matrix(outcomes)
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence {confidence} is not in (0, 1)")
+    if resamples is None:
+        resamples = min(max(math.ceil(100 / (1 - confidence)), 2_000), 50_000)
     if resamples < 1:
         raise ValueError("hierarchical_bootstrap needs at least one resample")
     conditional = len(values_ST) < MIN_SEEDS_FOR_POPULATION
