@@ -47,27 +47,32 @@ def compare_results(found: BenchmarkResults) -> Json:
     level = document["alpha"] / document["looks"]
     success, recovery = found.successes(), found.recoveries()
     arms = [one["name"] for one in document["arms"] if one["name"] in success]
+    compared = _comparisons(document, success, recovery)
+    seeds = min((len(row["seeds"]) for row in compared if row["seeds"]), default=0)
     return {
         "alpha": document["alpha"],
         "looks": document["looks"],
         "confidence": 1.0 - level,
-        "scope": scope_words(len(document["seeds"])),
+        "scope": scope_words(seeds or len(document["seeds"]), len(document["seeds"])),
         "error_control": _control_words(document),
         "rates": [_rates(arm, success[arm], recovery[arm], 1.0 - level) for arm in arms],
-        "comparisons": _comparisons(document, success, recovery),
+        "comparisons": compared,
     }
 
 
-def scope_words(seeds: int) -> str:
-    """Say what an interval over so many seeds is about."""
+def scope_words(seeds: int, planned: int) -> str:
+    """Say what an interval over so many seeds is about, and whether more of them were planned."""
+    some = "one seed" if seeds == 1 else f"{seeds} seeds"
+    if seeds < planned:
+        some = f"{seeds} of {planned} seeds so far"
     if seeds == 1:
-        return "one seed: no significance is claimed"
+        return f"{some}: no significance is claimed"
     if seeds < MIN_SEEDS_FOR_POPULATION:
         return (
-            f"{seeds} seeds: intervals and verdicts are for these seeds; from "
+            f"{some}: intervals and verdicts are for these seeds; from "
             f"{MIN_SEEDS_FOR_POPULATION} on they are about other seeds, too"
         )
-    return f"{seeds} seeds: intervals and verdicts are about other seeds and tasks like these"
+    return f"{some}: intervals and verdicts are about other seeds and tasks like these"
 
 
 def mean_interval(values: Outcomes, confidence: float) -> Interval:
@@ -92,7 +97,9 @@ def _control_words(document: Json) -> str:
         f"The chance of any false decision is at most {alpha:g} over all comparisons here (Holm)"
     )
     if looks == 1:
-        return f"{words}, if the results are looked at once, when everything has run"
+        missing = len(document.get("missing", ()))
+        yet = f"; of its runs {missing} are missing" if missing else ""
+        return f"{words}, if the results are looked at once, when everything has run{yet}"
     return (
         f"{words} and over {looks} looks: each look spends {alpha / looks:.3g} (Bonferroni), so "
         f"seeds may be added after any of them"

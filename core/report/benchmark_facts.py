@@ -41,8 +41,21 @@ def equal_table(report: BenchmarkReport) -> Table:
     axis = report.document["budget"]["axis"].replace("_", " ")
     groups = [", ".join(names) for names in report.document["identical"]]
     same = f" Equal byte for byte in all artifacts: {'; '.join(groups)}." if groups else ""
-    note = f"Arms that train, on every seed. Made equal by this benchmark: {axis}.{same}"
+    note = f"Arms that train, on every seed. Made equal by this benchmark: {axis}{_short(report)}."
+    note += same
     return Table("What is equal between arms", ["what", "", "value"], rows, note)
+
+
+def _short(report: BenchmarkReport) -> str:
+    """Name the arms that ended early, or with some of the budget left: they are not equal."""
+    trained = [one for one in report.document["results"] if one["optimizer_steps"]]
+    if report.document["budget"]["axis"] == "optimizer_steps":
+        most = max((one["optimizer_steps"] for one in trained), default=0)
+        short = [one for one in trained if one["optimizer_steps"] < most]
+    else:
+        short = [one for one in trained if not (one.get("budget") or {}).get("stopped")]
+    names = ", ".join(f"{one['arm']} on seed {one['seed']}" for one in short)
+    return f", but for {names}, which ended before" if short else ""
 
 
 def budget_table(report: BenchmarkReport) -> Table:

@@ -80,7 +80,7 @@ def curve_figure(report: BenchmarkReport, axis: str) -> go.Figure | None:
         if len(points) > 1 and len({x for x, *_ in points}) > 1:
             drawn, highest = True, max(highest, *(high for *_, high in points))
             _add_band(figure, arm, points, COLOURS[place % len(COLOURS)])
-    figure.update_yaxes(range=[-0.01, min(1.02, 1.2 * highest + 0.02)], tickformat=".0%")
+    figure.update_yaxes(range=[-0.01, min(1.02, max(1.2 * highest, 0.1) + 0.02)], tickformat=".0%")
     figure.update_layout(height=460)
     figure.update_layout(legend={"y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"})
     return figure if drawn else None

@@ -94,7 +94,34 @@ def test_with_one_seed_nothing_is_claimed():
 
 @pytest.mark.parametrize(("seeds", "words"), [(4, "for these seeds"), (5, "other seeds and tasks")])
 def test_the_scope_depends_on_the_number_of_seeds(seeds, words):
-    assert words in scope_words(seeds)
+    assert words in scope_words(seeds, seeds)
+
+
+def test_the_scope_of_what_is_there_so_far_is_that_of_its_seeds():
+    """Two of five planned seeds say nothing about other seeds, and that they are two."""
+    parts = [rows("a", (1, 2, 3), range(3)), rows("b", (1, 2), range(9))]
+    missing = [{"arm": "b", "seed": 3}]
+    found = compare_results(results(*parts, seeds=(1, 2, 3, 4, 5), missing=missing))
+    assert found["scope"].startswith("2 of 5 seeds so far: intervals and verdicts are for these")
+    assert found["error_control"].endswith("when everything has run; of its runs 1 are missing")
+    assert scope_words(1, 5) == "1 of 5 seeds so far: no significance is claimed"
+
+
+def test_arms_that_never_differed_have_an_interval_all_the_same():
+    found = compare_results(results(rows("a", (1, 2), ()), rows("b", (1, 2), ())))
+    (row,) = found["comparisons"]
+    bound = wilson(0, 12).upper
+    assert (row["effect"], row["lower"], row["upper"]) == (0.0, -bound, bound)
+    assert row["advice"]["words"].startswith("no pair differed from another")
+
+
+def test_a_difference_of_rates_stays_within_what_rates_can_differ_by():
+    all_but_one = [row | {"success": row["task_id"] != "t0"} for row in rows("b", (1,), range(12))]
+    most = all_but_one + rows("b", range(2, 6), range(12))
+    two = [row for row in most if row["task_id"] in ("t0", "t1")]
+    none = [row | {"arm": "a", "success": False} for row in two]
+    (found,) = compare_results(results(none, two, seeds=range(1, 6)))["comparisons"]
+    assert found["upper"] == 1.0
 
 
 def test_identical_arms_say_so_and_cost_the_others_nothing():

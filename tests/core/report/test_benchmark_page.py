@@ -8,6 +8,7 @@ import pytest
 from core.errors import OpdError
 from core.evaluation.benchmark_episodes import shown_episodes
 from core.report.benchmark_data import benchmark_report, is_benchmark_directory
+from core.report.benchmark_figures import curve_figure
 from core.report.benchmark_markdown import benchmark_summary
 from core.report.benchmark_page import render_benchmark
 from core.report.benchmark_report import write_benchmark_report
@@ -207,3 +208,29 @@ def test_tables_of_an_older_version_are_refused(directory):
 
 def test_without_trajectories_no_episode_is_shown():
     assert list(shown_episodes({}, [], 1)) == []
+
+
+def test_an_arm_that_left_some_of_the_budget_is_not_called_equal(directory):
+    note = "Made equal by this benchmark: selected training tokens"
+    assert f"{note}. Equal byte" in benchmark_summary(benchmark_report(directory))
+    document = json.loads((directory / "results.json").read_text())
+    document["results"][1]["budget"] |= {"actual": 60.0, "overshoot": 0.0, "stopped": None}
+    (directory / "results.json").write_text(json.dumps(document))
+    short = f"{note}, but for frozen on seed 1, which ended before."
+    assert short in benchmark_summary(benchmark_report(directory))
+    document["budget"] = {"axis": "optimizer_steps", "limit": None}
+    document["results"][2]["optimizer_steps"] = 7
+    (directory / "results.json").write_text(json.dumps(document))
+    short = "optimizer steps, but for fresh on seed 1, which ended before."
+    assert short in benchmark_summary(benchmark_report(directory))
+
+
+def test_a_curve_of_nothing_has_an_axis_whose_ticks_differ(directory):
+    document = json.loads((directory / "results.json").read_text())
+    for one in document["results"]:
+        for each in one["curve"]:
+            each["stats"]["success_rate"] = 0.0
+    (directory / "results.json").write_text(json.dumps(document))
+    figure = curve_figure(benchmark_report(directory), "optimizer_steps")
+    assert figure is not None
+    assert figure.layout.yaxis.range[1] >= 0.1
