@@ -13,9 +13,9 @@ from core.recipe.benchmark_loading import load_benchmark
 from core.recipe.runtime import Runtime
 from core.report.benchmark_tables import success_table
 from core.runs.layout import REPORT
-from flows.benchmark_artifacts import publish
-from flows.benchmark_board import Board
-from flows.last_error import LAST_ERROR
+from flows.benchmarks.artifacts import publish
+from flows.benchmarks.board import Board
+from flows.runs.last_error import LAST_ERROR
 from tasks.caching import open_store
 
 DEFAULT_BENCHMARK = "recipes/benchmarks/toy.yaml"
@@ -61,11 +61,11 @@ def benchmark(
     board = Board(grid, runtime)
     missing = board.look()
     if mode == "inline":
-        from flows.benchmark_inline import run_inline
+        from flows.benchmarks.inline import run_inline
 
         run_inline(board, missing)
     else:
-        from flows.benchmark_deployments import run_deployments
+        from flows.benchmarks.deployments import run_deployments
 
         run_deployments(board, missing)
     collected = board.collect()

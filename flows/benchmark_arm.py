@@ -8,12 +8,12 @@ from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.runs.configs import Submission
 from core.runs.recorder import recorded
-from flows.benchmark_graph import arm_graph, shared_graph
-from flows.gate import gate_of
-from flows.graph import num_steps, stop_reason
+from flows.graphs.arm import arm_graph, shared_graph
+from flows.graphs.gate import gate_of
+from flows.graphs.refs import RunRefs
+from flows.graphs.run import num_steps, stop_reason
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller, checked, run_name
-from flows.run_refs import RunRefs
-from flows.sources import locate
+from flows.runs.sources import locate
 from tasks.caching import open_store
 
 Part = Literal["arm", "shared"]

@@ -23,8 +23,8 @@ def run_directly(path: Path, overrides: Sequence[str]) -> None:
         OpdError: Whatever went wrong.
     """
     from core.recipe.loading import load
-    from flows.graph import run_graph, stop_reason
-    from flows.sources import locate, open_plugins
+    from flows.graphs.run import run_graph, stop_reason
+    from flows.runs.sources import locate, open_plugins
     from tasks.caching import Step, open_store
 
     loaded = load(path, overrides)

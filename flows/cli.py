@@ -11,21 +11,21 @@ from typing import Annotated, Any
 import typer
 
 from core.errors import InterruptedRunError, OpdError
-from flows.audit import diff, doctor, gc, verify
-from flows.benchmark_command import benchmark
-from flows.cache import app as cache
-from flows.chaos_command import chaos
-from flows.environments import app as environments
-from flows.last_error import LAST_ERROR, keep_tracebacks
-from flows.model_commands import (
+from flows.commands.audit import diff, doctor, gc, verify
+from flows.commands.benchmark import benchmark
+from flows.commands.cache import app as cache
+from flows.commands.chaos import chaos
+from flows.commands.environments import app as environments
+from flows.commands.models import (
     compare_teacher,
     export_adapter,
     import_gguf,
     qualify_teacher,
     sample,
 )
-from flows.run_directories import export_run, inspect, report
-from flows.schema import schema
+from flows.commands.run_directories import export_run, inspect, report
+from flows.commands.schema import schema
+from flows.runs.last_error import LAST_ERROR, keep_tracebacks
 
 app = typer.Typer(
     name="opd",
@@ -70,8 +70,8 @@ def run(
     ] = "",
 ) -> None:
     """Run a recipe in this process; what was computed before is not computed again."""
-    from flows.fork import fork_overrides
-    from flows.run_recipe import run_recipe
+    from flows.commands.run_recipe import run_recipe
+    from flows.runs.fork import fork_overrides
 
     words = [*(fork_overrides(origin) if origin else []), *(overrides or [])]
     words += ["runtime.offline=true"] if offline else []
@@ -95,12 +95,12 @@ def plan(
 ) -> None:
     """Say what a run or a benchmark would compute, and why, without running anything."""
     if memory:
-        from flows.memory import memory_text
+        from flows.runs.memory import memory_text
 
         print(memory_text(recipe, overrides or [], as_json=as_json))
         return
-    from flows.benchmark_plan import grid_text
-    from flows.plan import plan_recipe, print_plan
+    from flows.benchmarks.plan import grid_text
+    from flows.runs.plan import plan_recipe, print_plan
 
     words = [*(overrides or []), *(["runtime.strict_code=true"] if strict_code else [])]
     if shown := grid_text(recipe, words, as_json=as_json):
@@ -123,7 +123,7 @@ def up(
     ] = None,
 ) -> None:
     """Start the server, its pools and workers, and deploy the flows."""
-    from flows.stack import up as start
+    from flows.server.stack import up as start
 
     print(start(port=port, arms=arms))
 
@@ -131,7 +131,7 @@ def up(
 @app.command()
 def down() -> None:
     """Stop everything that ``opd up`` started."""
-    from flows.stack import down as stop
+    from flows.server.stack import down as stop
 
     print(stop())
 
@@ -139,7 +139,7 @@ def down() -> None:
 @app.command()
 def status(as_json: AsJson = False) -> None:
     """Say what ``opd up`` has running."""
-    from flows.stack import status as look
+    from flows.server.stack import status as look
 
     found = look()
     if as_json:
@@ -151,7 +151,7 @@ def status(as_json: AsJson = False) -> None:
 @app.command()
 def recipes() -> None:
     """List the recipes at hand."""
-    from flows.recipes import list_recipes
+    from flows.commands.recipes import list_recipes
 
     print(list_recipes(Path("recipes")))
 

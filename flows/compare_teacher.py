@@ -18,11 +18,11 @@ from core.recipe.recipe import Recipe
 from core.recipe.sources import split_size
 from core.trajectory.io import read_trajectories
 from core.trajectory.trajectory import Trajectory
-from flows.comparison_lines import comparison_lines
-from flows.graph import prepare_teacher_and_tasks
+from flows.graphs.refs import Call, Ref, RunRefs
+from flows.graphs.run import prepare_teacher_and_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
-from flows.run_refs import Call, Ref, RunRefs
-from flows.sources import locate, open_plugins
+from flows.runs.comparison_lines import comparison_lines
+from flows.runs.sources import locate, open_plugins
 from tasks.adopt_student import adopt_student
 from tasks.caching import open_store
 from tasks.cold_start import cold_start

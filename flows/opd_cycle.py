@@ -27,11 +27,11 @@ from core.recipe.validation import check
 from core.runs.configs import Submission
 from core.runs.layout import directory_name
 from core.runs.recorder import RunRecorder, recorded
-from flows.gate import gate_of
-from flows.graph import RunRefs, num_steps, run_graph, stop_reason
-from flows.progress import LISTENER
-from flows.sources import locate, open_plugins
-from flows.summary import summarise_run
+from flows.graphs.gate import gate_of
+from flows.graphs.run import RunRefs, num_steps, run_graph, stop_reason
+from flows.runs.progress import LISTENER
+from flows.runs.sources import locate, open_plugins
+from flows.runs.summary import summarise_run
 from tasks.caching import Step, open_store
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Any
 
 from pluggy import HookimplMarker
 
-from flows import daemons
-from flows.settings import prefect_home
+from flows.server import daemons
+from flows.server.settings import prefect_home
 
 hook = HookimplMarker("prefect-experimental")
 

@@ -12,9 +12,9 @@ from core.models.adapter_directory import MANIFEST, Evidence, open_adapter
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.teacher_steps import qualification_spec
-from flows.graph import RunRefs, prepare_teacher_and_tasks, qualification_tasks
+from flows.graphs.run import RunRefs, prepare_teacher_and_tasks, qualification_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
-from flows.sources import locate, open_plugins
+from flows.runs.sources import locate, open_plugins
 from tasks.caching import open_store
 from tasks.qualify_teacher import qualify_teacher as qualify
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from flows.server import embedded, in_process, wait_until_up
-from flows.settings import SHARED, activated
+from flows.server.connection import embedded, in_process, wait_until_up
+from flows.server.settings import SHARED, activated
 
 # Prefect reads this once, when it is first imported, which may be before any test has a server.
 EXTRA = "PREFECT_LOGGING_EXTRA_LOGGERS"

@@ -24,7 +24,7 @@ def adopted_dataset_spec(recipe: Recipe) -> AdoptedDatasetSpec:
     """Return which data set is adopted, and what it must be.
 
     Raises:
-        RecipeError: It is named by a place; ``flows.sources`` replaces that by a digest.
+        RecipeError: It is named by a place; ``flows.runs.sources`` replaces that by a digest.
     """
     named = recipe.offline_kd.dataset_path or ""
     if re.fullmatch(f"{DIGEST_PREFIX}[0-9a-f]{{64}}", named) is None:

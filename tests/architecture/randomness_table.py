@@ -178,7 +178,7 @@ ROWS: dict[tuple[str, str], tuple[str, str, str]] = {
         "what a power cut leaves, in `opd chaos`", "`--seed` and the attempt",
         "test_a_power_cut_takes_what_was_not_synced_and_ends_the_process",
     ),
-    ("flows/chaos.py", "chaos"): (
+    ("flows/chaos/trial.py", "chaos"): (
         "disturbances of `opd chaos`", "`--seed`",
         "test_disturbed_runs_end_in_the_bytes_of_the_undisturbed_one",
     ),

@@ -14,7 +14,7 @@ from core.recipe.loading import load_text
 from core.recipe.runtime import Runtime
 from core.trajectory.spans import SpanType
 from core.trajectory.trajectory import TerminationReason
-from flows.graph import run_graph
+from flows.graphs.run import run_graph
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = sorted((REPO / "docs").rglob("*.md"))

@@ -11,8 +11,8 @@ import yaml
 from core.environments.conformance import CHECKS
 from core.environments.registry import BUILT_IN
 from core.recipe.loading import load
-from flows.graph import run_graph
-from flows.sources import open_plugins
+from flows.graphs.run import run_graph
+from flows.runs.sources import open_plugins
 
 REPO = Path(__file__).resolve().parents[2]
 PAGE = (REPO / "docs" / "environments.md").read_text(encoding="utf-8")

@@ -103,8 +103,8 @@ import sys
 sys.modules.update(dict.fromkeys(["torch", "transformers", "peft"]))
 import core.recipe.loading, core.artifacts.store, core.artifacts.code, core.report.page
 import core.trajectory.io, core.evaluation.metrics, core.environments.registry
-import core.selection.selectors, flows.plan, core.runs.recorder
-import core.runs.archive, core.runs.inspection, core.report.run_report, flows.inspection
+import core.selection.selectors, flows.runs.plan, core.runs.recorder
+import core.runs.archive, core.runs.inspection, core.report.run_report, flows.commands.inspection
 assert "prefect" not in sys.modules
 """
 

@@ -96,7 +96,7 @@ def cpu_seconds() -> float:
 def ours(race: str, directory: Path) -> dict[str, float]:
     from core.artifacts.store import Store
     from core.recipe.loading import load
-    from flows.graph import run_graph
+    from flows.graphs.run import run_graph
     from tasks.caching import Step, StepCall
 
     path = directory / "recipe.yaml"

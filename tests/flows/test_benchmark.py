@@ -34,7 +34,8 @@ def states(tmp_path):
 
 
 def test_a_failing_arm_stops_no_other_and_is_the_only_one_to_run_again(run, tmp_path, monkeypatch):
-    from flows import benchmark_arm, benchmark_inline
+    from flows import benchmark_arm
+    from flows.benchmarks import inline
 
     sound, entered = benchmark_arm.arm_graph, []
 
@@ -45,7 +46,7 @@ def test_a_failing_arm_stops_no_other_and_is_the_only_one_to_run_again(run, tmp_
         return sound(recipe, *rest)
 
     monkeypatch.setattr(benchmark_arm, "arm_graph", broken)
-    assert benchmark_inline.benchmark_arm is benchmark_arm.benchmark_arm
+    assert inline.benchmark_arm is benchmark_arm.benchmark_arm
     with pytest.raises(BenchmarkError, match="1 of 5 runs failed: sft-continued on"):
         run()
     assert states(tmp_path) == {
@@ -84,7 +85,7 @@ def test_a_failure_that_nobody_foresaw_is_two_lines_and_its_traceback_is_in_a_fi
     from flows import benchmark_arm
 
     kept = tmp_path / "last-error.log"
-    monkeypatch.setattr("flows.last_error.LAST_ERROR", kept)
+    monkeypatch.setattr("flows.runs.last_error.LAST_ERROR", kept)
 
     def broken(*_):
         raise ValueError("nobody thought of this")

@@ -4,7 +4,7 @@ from core.artifacts.store import Store
 from core.evaluation.preflight import judge
 from core.recipe.loading import load
 from flows.compare_teacher import gather, shortened, walk
-from flows.plan import plan_recipe
+from flows.runs.plan import plan_recipe
 
 
 def compared(recipe_file, words, episodes=4, tasks=3):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows import daemons, prefect_plugin
+from flows import prefect_plugin
 from flows.prefect_plugin import expand, server_of_this_directory, setup_environment
+from flows.server import daemons
 
 REPO = Path(__file__).parents[2]
 

@@ -20,7 +20,7 @@ from core.models.adapter_directory import (
 from core.recipe import teacher_steps
 from core.recipe.loading import load
 from core.trajectory.io import read_trajectories
-from flows.graph import RunRefs, prepare_teacher_and_tasks
+from flows.graphs.run import RunRefs, prepare_teacher_and_tasks
 from flows.qualify_teacher import note_evidence
 from tasks.qualify_teacher import qualify_teacher
 

@@ -14,9 +14,9 @@ from core.recipe.schema.adapters import Lora
 from core.recipe.training_specs import OptimizerSpec
 from core.runs.recorder import write_run
 from core.training.optimizer import NO_MOMENTS, Optimizer
-from flows.adapters import export
-from flows.graph import run_graph
-from flows.sources import locate_models
+from flows.commands.adapters import export
+from flows.graphs.run import run_graph
+from flows.runs.sources import locate_models
 
 REPO = Path(__file__).resolve().parents[2]
 MODEL = Path(os.environ.get("OPD_SMOLLM2", REPO / "models" / "smollm2-135m-instruct"))

@@ -14,9 +14,9 @@ from core.rollout.decoder import Decoder
 from core.rollout.limits import EpisodeLimits, SamplingSpec
 from core.rollout.shape import EngineShape
 from flows.compare_teacher import gather, shortened, walk
-from flows.gate import gate_of
-from flows.graph import run_graph
-from flows.sources import locate_models
+from flows.graphs.gate import gate_of
+from flows.graphs.run import run_graph
+from flows.runs.sources import locate_models
 
 REPO = Path(__file__).resolve().parents[2]
 MODEL = Path(os.environ.get("OPD_SMOLLM2", REPO / "models" / "smollm2-135m-instruct"))

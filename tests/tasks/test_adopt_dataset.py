@@ -9,9 +9,9 @@ import pytest
 from core.artifacts.store import Store
 from core.errors import AlignmentError, InputError, StoreError, TokenizerMismatchError
 from core.recipe.loading import load
-from flows.graph import num_steps, run_graph
-from flows.plan import plan_recipe
-from flows.sources import locate
+from flows.graphs.run import num_steps, run_graph
+from flows.runs.plan import plan_recipe
+from flows.runs.sources import locate
 
 OFFLINE = (
     *("run.mode=offline_kd", "cache.reuse_across_policy_versions=true"),

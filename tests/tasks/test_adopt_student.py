@@ -7,7 +7,7 @@ import pytest
 from core.artifacts.store import Store
 from core.errors import InputError, RecipeError
 from core.recipe.loading import load
-from flows.graph import run_graph, stop_reason
+from flows.graphs.run import run_graph, stop_reason
 from tasks.adopt_student import find_student
 
 

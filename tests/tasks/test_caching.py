@@ -229,8 +229,8 @@ def test_what_core_logs_is_shown_beside_the_run(in_flow, counting, runtime, pref
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import LogFilter
 
-    from flows.server import flush
-    from flows.settings import SHARED
+    from flows.server.connection import flush
+    from flows.server.settings import SHARED
 
     assert SHARED["PREFECT_LOGGING_EXTRA_LOGGERS"] == ",".join(caching.LOGGED)
 

@@ -9,7 +9,7 @@ from core.models.roles import RESIDENTS
 from core.models.toy import ToyBackend
 from core.recipe.loading import load_text
 from core.recipe.runtime import Runtime
-from flows.graph import run_graph
+from flows.graphs.run import run_graph
 from tasks import device_use
 from tasks.caching import open_store, step
 from tasks.device_use import DeviceUse

@@ -7,7 +7,7 @@ import pytest
 
 from core.artifacts.store import Store
 from core.recipe.loading import load
-from flows.graph import run_graph
+from flows.graphs.run import run_graph
 
 RECIPE = Path("recipes/objectives/reverse_kl.yaml")
 TINY = (

@@ -13,8 +13,8 @@ from core.errors import PromptFileError
 from core.recipe.loading import load
 from core.recipe.prompt_specs import PromptSplitSpec
 from core.trajectory.io import read_trajectories
-from flows.graph import run_graph
-from flows.sources import locate
+from flows.graphs.run import run_graph
+from flows.runs.sources import locate
 
 RECIPE = "recipes/prompts_toy.yaml"
 TINY = (

@@ -7,7 +7,7 @@ import pytest
 
 from core.artifacts.store import Store
 from core.recipe.loading import load
-from flows.graph import run_graph, stop_reason
+from flows.graphs.run import run_graph, stop_reason
 
 TOY = Path("recipes/toy.yaml")
 TINY = (

@@ -33,7 +33,7 @@ LOAD = """
 from core.models.building import build_model, place
 from core.recipe.loading import load_text
 from core.recipe.model_steps import student_spec
-from flows.sources import locate_models
+from flows.runs.sources import locate_models
 
 loaded = load_text(sys.argv[1], sys.argv[2:])
 recipe, runtime = locate_models(loaded.recipe, loaded.runtime)

@@ -20,8 +20,8 @@ from core.teacher.targets import load_targets
 from core.training.opening import open_model, open_reference, open_weights
 from core.training.reference import COLUMN
 from core.trajectory.io import read_trajectories
-from flows.graph import run_graph
-from flows.sources import locate
+from flows.graphs.run import run_graph
+from flows.runs.sources import locate
 
 RECIPE = """\
 run: {{seed: 3}}

@@ -4,7 +4,7 @@ from core.errors import RecipeError
 from core.recipe.runtime import Runtime
 from core.recipe.validation import RULES, check, combinations
 from flows.opd_cycle import opd_cycle
-from flows.plan import plan
+from flows.runs.plan import plan
 
 
 def test_sound_recipe_has_no_problem(accepted):

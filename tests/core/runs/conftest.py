@@ -11,7 +11,7 @@ from core.artifacts.store import Store
 from core.recipe.loading import load
 from core.runs.configs import Submission
 from core.runs.recorder import write_run
-from flows.graph import run_graph
+from flows.graphs.run import run_graph
 
 REPO = Path(__file__).resolve().parents[3]
 

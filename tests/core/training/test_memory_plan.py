@@ -168,5 +168,6 @@ def test_planning_imports_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, core.training.memory_plan, flows.memory; assert 'torch' not in sys.modules"
+    imports = "import sys, core.training.memory_plan, flows.runs.memory"
+    code = f"{imports}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,1 @@
+"""The commands of opd: what each takes, calls and prints."""

@@ -1,0 +1,1 @@
+"""The Prefect server: its settings, its process, and the workers beside it."""
