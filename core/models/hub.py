@@ -5,10 +5,12 @@ come as safetensors; pickled ones could run code and are never fetched.
 """
 
 import contextlib
+import functools
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from core.errors import MissingDependencyError, ModelSourceError
@@ -18,8 +20,14 @@ SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"
 """Environment variables that keep the Hub's libraries, and processes started later, off it."""
 
 
+ASK_S = 10.0
+"""Seconds that the Hub has to answer before it counts as out of reach."""
+
+
 def snapshot(name: str, revision: str | None, patterns: Sequence[str], *, offline: bool) -> Path:
     """Return the local snapshot of a Hub id, downloading it unless offline.
+
+    Where the Hub does not answer, the local cache does.
 
     Args:
         name: ``owner/name``.
@@ -37,6 +45,24 @@ def snapshot(name: str, revision: str | None, patterns: Sequence[str], *, offlin
             "Make it first (README, `opd import-gguf`), or give a Hub id like owner/name.",
         )
     pinned = _pinned(name, revision)
+    found = _snapshot(name, pinned, tuple(patterns), offline, _cache())
+    if not found.is_dir():  # somebody cleaned the cache up
+        _snapshot.cache_clear()
+        found = _snapshot(name, pinned, tuple(patterns), offline, _cache())
+    return found
+
+
+def _cache() -> str:
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        return ""  # the next step says that there is no client
+    return constants.HF_HUB_CACHE
+
+
+@functools.lru_cache(maxsize=256)
+def _snapshot(name: str, pinned: str, patterns: tuple[str, ...], offline: bool, cache: str) -> Path:
+    """Find a snapshot, once per process: a commit does not change. Failures are not remembered."""
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -45,18 +71,37 @@ def snapshot(name: str, revision: str | None, patterns: Sequence[str], *, offlin
             f"{name} is not a directory, and no Hub client is installed",
             "Run `pip install 'opdflow[train]'`, or give a local model directory.",
         ) from error
+    silent = "this run is offline" if offline else _unanswered(name, pinned)
+    local = silent is not None
     try:
-        with without_network() if offline else contextlib.nullcontext():
+        with without_network() if local else contextlib.nullcontext():
             found = snapshot_download(
-                name, revision=pinned, local_files_only=offline, allow_patterns=list(patterns)
+                name, revision=pinned, local_files_only=local, allow_patterns=list(patterns)
             )
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        reason = "this run is offline" if offline else str(error).splitlines()[0]
+        reason = silent or str(error).splitlines()[0]
         raise ModelSourceError(
             f"{name}@{pinned} is not on this disk and could not be had from the Hub: {reason}",
             f"Correct the path or id, or fetch it once with a network: `{preload(name, pinned)}`.",
         ) from error
     return Path(found)
+
+
+def _unanswered(name: str, pinned: str) -> str | None:
+    """Ask the Hub for a commit once, and return why it did not answer, or None.
+
+    A download asks six times over half a minute, which is for one that is on its way.
+    """
+    from huggingface_hub import HfApi, get_session
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # The client changed its HTTP library more than once, and lets that library's errors through.
+    library = import_module(type(get_session()).__module__.partition(".")[0])
+    try:
+        HfApi().model_info(name, revision=pinned, timeout=ASK_S)
+    except (library.HTTPError, HfHubHTTPError, OSError) as error:
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return None
 
 
 def preload(name: str, revision: str) -> str:

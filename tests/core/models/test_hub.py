@@ -5,12 +5,15 @@ import shutil
 import subprocess
 import sys
 from fnmatch import fnmatch
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from huggingface_hub import get_session
 
 from core.errors import ModelSourceError
-from core.models.hub import SWITCHES, snapshot, stay_offline, without_network
+from core.models import hub
+from core.models.hub import ASK_S, SWITCHES, snapshot, stay_offline, without_network
 from core.models.identity import model_digest, resolve, resolve_tokenizer
 
 REPO = Path(__file__).resolve().parents[3]
@@ -45,6 +48,18 @@ RECIPE = """
 models: {{backend: hf, student: {{{0}}}, teacher: {{{0}}}}}
 environment: {{name: calculator}}
 """
+
+
+@pytest.fixture(autouse=True)
+def forgetful():
+    """Let no test profit from what another one found."""
+    hub._snapshot.cache_clear()
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """A Hub that is there."""
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
 
 
 @pytest.fixture
@@ -129,7 +144,9 @@ def test_an_id_that_is_not_pinned_is_refused(revision, offline):
         snapshot(NAME, revision, ["*"], offline=offline)
 
 
-def test_an_online_run_asks_for_that_commit_and_for_nothing_pickled(tiny_llama, monkeypatch):
+def test_an_online_run_asks_for_that_commit_and_for_nothing_pickled(
+    tiny_llama, monkeypatch, answering
+):
     asked = {}
 
     def download(name, **options):
@@ -154,7 +171,7 @@ def test_an_online_run_asks_for_that_commit_and_for_nothing_pickled(tiny_llama, 
     assert any(fnmatch("modeling_x.py", pattern) for pattern in asked["allow_patterns"])
 
 
-def test_a_tokenizer_of_its_own_is_fetched_without_weights(tiny_llama, monkeypatch):
+def test_a_tokenizer_of_its_own_is_fetched_without_weights(tiny_llama, monkeypatch, answering):
     asked = []
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download",
@@ -162,6 +179,35 @@ def test_a_tokenizer_of_its_own_is_fetched_without_weights(tiny_llama, monkeypat
     )
     assert resolve_tokenizer(NAME, revision=COMMIT).digest != model_digest(tiny_llama)
     assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
+
+
+@pytest.mark.parametrize("kind", ["ConnectError", "ReadTimeout", None])
+def test_a_hub_out_of_reach_is_asked_once_and_the_cache_answers(cache, monkeypatch, kind):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    library = import_module(type(get_session()).__module__.partition(".")[0])
+    failure, asked = (ConnectionError if kind is None else getattr(library, kind)), []
+
+    def silent(api, name, *, revision, timeout):
+        asked.append((name, revision, timeout))
+        raise failure("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", silent)
+    assert resolve(NAME, revision=COMMIT).path.name == COMMIT
+    assert resolve(NAME, revision=COMMIT).path.name == COMMIT
+    assert asked == [(NAME, COMMIT, ASK_S)]
+    other = COMMIT[::-1]
+    for times in (2, 3):  # a failure is not remembered: the network may come back
+        with pytest.raises(ModelSourceError, match=r"from the Hub: Name or service not known"):
+            resolve(NAME, revision=other)
+        assert len(asked) == times
+
+
+def test_a_snapshot_that_was_cleaned_up_is_looked_for_again(cache, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    assert resolve(NAME, revision=COMMIT, offline=True).path.name == COMMIT
+    shutil.rmtree(cache)
+    with pytest.raises(ModelSourceError, match="is not on this disk"):
+        resolve(NAME, revision=COMMIT, offline=True)
 
 
 def test_the_client_is_offline_inside_and_as_before_outside(monkeypatch):

@@ -128,6 +128,7 @@ def test_a_path_that_is_not_there_is_refused(name):
 
 def test_a_chat_template_in_a_file_of_its_own_is_fetched_from_the_hub(model, monkeypatch):
     asked = []
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download",
         lambda name, *, allow_patterns, **options: asked.extend(allow_patterns) or str(model),
