@@ -14,10 +14,12 @@ from core.recipe.benchmark_grid import Cell, Grid
 from core.recipe.runtime import Runtime
 from core.report.benchmark_data import BenchmarkReport
 from core.report.benchmark_report import write_benchmark_report
+from core.report.benchmark_tables import percent
 from core.runs.layout import REPORT, SUMMARY, directory_name
 from core.runs.registry import STATUS, register_run
 from flows.benchmarks.plan import cell_roles, look_up
 from flows.graphs.arm import benchmark_spec
+from flows.runs.progress import LISTENER
 from tasks.caching import open_store
 from tasks.collect_benchmark import arm_result, arm_seconds, arm_sources, collect_benchmark
 
@@ -93,14 +95,20 @@ class Board:
         self.results[cell.arm, cell.seed] = found
         self._states[cell.arm, cell.seed] = "done"
         self.show()
+        metrics = open_store(self.runtime.store).record(found).metrics
+        self._say(cell, percent(metrics["success_rate"]) + " solved")
 
     def fail(self, cell: Cell, reason: str) -> None:
         """Note that a cell has no results; the others go on."""
-        # Not on the terminal: the error at the end names every cell that failed.
         logger.info("%s failed: %s", cell.name, reason)
         self.failures[cell.arm, cell.seed] = reason
         self._states[cell.arm, cell.seed] = "failed"
         self.show()
+        self._say(cell, "failed")  # the error at the end says why
+
+    def _say(self, cell: Cell, what: str) -> None:
+        over = len(self._states) - self.count("waiting") - self.count("running")
+        LISTENER.get().said(f"{over} of {len(self._states)} runs; {cell.name}: {what}")
 
     def collect(self) -> ArtifactRef:
         """Put what is there together, as one artifact."""

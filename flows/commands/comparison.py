@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from core.recipe.loading import load
-from flows.runs.progress import bar
+from flows.runs.progress import shown
 from flows.server.connection import server
 
 
@@ -25,7 +25,7 @@ def hold(
         OpdError: The recipe is refused, or a step failed.
     """
     load(path, overrides)  # bad input is refused before a server starts
-    with server(), bar(quiet=quiet):
+    with server(), shown(quiet=quiet):
         from flows.compare_teacher import compare_teacher
 
         return compare_teacher(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from core.recipe.loading import load
-from flows.runs.progress import bar
+from flows.runs.progress import shown
 from flows.server.connection import server
 
 
@@ -24,7 +24,7 @@ def judge(
         OpdError: The recipe is refused, a step failed, or there is no manifest to write into.
     """
     load(path, overrides)  # bad input is refused before a server starts
-    with server(), bar(quiet=quiet):
+    with server(), shown(quiet=quiet):
         from flows.qualify_teacher import note_evidence, qualify_teacher
 
         verdict = qualify_teacher(recipe_path=str(path), overrides=list(overrides))

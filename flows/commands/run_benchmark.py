@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from core.recipe.benchmark_loading import load_benchmark
 from flows.commands.run_recipe import prepare
-from flows.runs.progress import bar
+from flows.runs.progress import shown
 from flows.server.connection import server
 
 Mode = Literal["inline", "deployments"]
@@ -31,7 +31,7 @@ def run_benchmark(
     grid = load_benchmark(path, overrides)
     if not quiet:
         print(f"{grid.benchmark.name}: {len(grid.cells)} runs, digest {grid.digest[:16]}")
-    with server(meanwhile=prepare), bar(quiet=quiet):
+    with server(meanwhile=prepare), shown(quiet=quiet):
         from flows.benchmark import benchmark
 
         summary = benchmark(benchmark=grid.benchmark, mode=mode)

@@ -7,7 +7,7 @@ from typing import Any
 
 from core.recipe.loading import load
 from core.training.stopping import WORDS
-from flows.runs.progress import bar
+from flows.runs.progress import shown
 from flows.server.connection import server
 from tasks.caching import Step
 
@@ -28,7 +28,7 @@ def run_recipe(path: Path, overrides: Sequence[str], *, quiet: bool = False) -> 
     if not quiet:
         for note in loaded.notes:
             print(f"note: {note}")
-    with server(meanwhile=prepare), bar(quiet=quiet):
+    with server(meanwhile=prepare), shown(quiet=quiet):
         from flows.opd_cycle import opd_cycle
 
         summary = opd_cycle(
