@@ -1,6 +1,5 @@
 """The ``opd`` command. It parses, calls, and prints; heavy imports wait until they are needed."""
 
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from flows.commands.audit import diff, doctor, gc, verify
 from flows.commands.benchmark import benchmark
 from flows.commands.cache import app as cache
 from flows.commands.chaos import chaos
+from flows.commands.document import print_json
 from flows.commands.environments import app as environments
 from flows.commands.models import (
     compare_teacher,
@@ -53,10 +53,6 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def _print_json(document: object) -> None:
-    print(json.dumps(document, indent=2, sort_keys=True, default=str))
-
-
 @app.command()
 def run(
     recipe: RecipePath,
@@ -80,7 +76,7 @@ def run(
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted", "The same command goes on from here.") from None
     if as_json:
-        _print_json(summary)
+        print_json(summary)
 
 
 @app.command()
@@ -108,7 +104,7 @@ def plan(
         return
     planned = plan_recipe(recipe, words)
     if as_json:
-        _print_json(planned.as_document())
+        print_json(planned.as_document())
     else:
         print_plan(planned)
 
@@ -143,7 +139,7 @@ def status(as_json: AsJson = False) -> None:
 
     found = look()
     if as_json:
-        _print_json(found.as_document())
+        print_json(found.as_document())
     else:
         print(found)
 

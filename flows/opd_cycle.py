@@ -28,7 +28,8 @@ from core.runs.configs import Submission
 from core.runs.layout import directory_name
 from core.runs.recorder import RunRecorder, recorded
 from flows.graphs.gate import gate_of
-from flows.graphs.run import RunRefs, num_steps, run_graph, stop_reason
+from flows.graphs.refs import RunRefs
+from flows.graphs.run import num_steps, run_graph, stop_reason
 from flows.runs.progress import LISTENER
 from flows.runs.sources import locate, open_plugins
 from flows.runs.summary import summarise_run

@@ -12,7 +12,8 @@ from core.models.adapter_directory import MANIFEST, Evidence, open_adapter
 from core.recipe.loading import load
 from core.recipe.recipe import Recipe
 from core.recipe.teacher_steps import qualification_spec
-from flows.graphs.run import RunRefs, prepare_teacher_and_tasks, qualification_tasks
+from flows.graphs.refs import RunRefs
+from flows.graphs.run import prepare_teacher_and_tasks, qualification_tasks
 from flows.opd_cycle import DEFAULT_RECIPE, StepCaller
 from flows.runs.sources import locate, open_plugins
 from tasks.caching import open_store

@@ -51,9 +51,7 @@ def spent_by(
     frozen = [one for role, one in batches.items() if role.startswith("dataset") and done]
     fresh = [one for role, one in batches.items() if role.startswith("rollouts_")][:done]
     spent = cost(steps, [*frozen, *fresh], None)
-    return {
-        name: spent[name] for name in ("optimizer_steps", "selected_tokens", "generated_tokens")
-    }
+    return {name: spent[name] for name in SPENT}
 
 
 def _point(

@@ -1,6 +1,5 @@
 """``opd verify``, ``diff``, ``gc`` and ``doctor``: what can be believed, and what may go."""
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.errors import InputError, OpdError, StoreError
+from flows.commands.document import print_json
 
 if TYPE_CHECKING:
     from core.artifacts.retention import KeptRun, Retention
@@ -35,7 +35,7 @@ def verify(
     found = _verify_run(place) if (place / "manifest.json").exists() else _verify_store(place)
     findings: list[Finding] = found.pop("findings")
     if as_json:
-        _print_json({**found, "findings": [vars(finding) for finding in findings]})
+        print_json({**found, "findings": [vars(finding) for finding in findings]})
     else:
         for finding in findings:
             typer.echo(f"{finding}\n  fix: {finding.remedy}")
@@ -58,7 +58,7 @@ def diff(
 
     found = compare_runs(open_run(here), open_run(there))
     if as_json:
-        _print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
     else:
         typer.echo("\n".join(difference_lines(found)))
 
@@ -85,7 +85,7 @@ def gc(
     plan = plan_retention(root, kept, min_age_s=min_age_days * DAY_S)
     freed = apply_retention(root, plan) if apply else 0
     if as_json:
-        _print_json(_retention_document(plan, kept, freed if apply else None))
+        print_json(_retention_document(plan, kept, freed if apply else None))
     else:
         typer.echo("\n".join(retention_lines(plan, kept, freed if apply else None)))
 
@@ -96,7 +96,7 @@ def doctor(as_json: AsJson = False) -> None:
 
     found = diagnose()
     if as_json:
-        _print_json(found.as_document())
+        print_json(found.as_document())
     else:
         typer.echo("\n".join(diagnosis_lines(found)))
     if not found.is_well:
@@ -236,7 +236,3 @@ def _field_lines(title: str, fields: "tuple[FieldDifference, ...]") -> list[str]
 
 def _mib(size: int) -> str:
     return f"{size / MIB:.1f} MiB"
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=2, sort_keys=True, default=str))

@@ -1,12 +1,12 @@
 """``opd benchmark``, as the command line has it."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from core.errors import InterruptedRunError
+from flows.commands.document import print_json
 
 
 def benchmark(
@@ -28,4 +28,4 @@ def benchmark(
     except KeyboardInterrupt:
         raise InterruptedRunError("interrupted", "The same command goes on from here.") from None
     if as_json:
-        print(json.dumps(summary, indent=2, sort_keys=True, default=str))
+        print_json(summary)

@@ -1,12 +1,12 @@
 """``opd cache``: what is kept of what teachers said, and whether it is whole. Needs no torch."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from core.errors import CacheCorruptionError
+from flows.commands.document import print_json
 
 app = typer.Typer(
     help="Teacher targets that every run of a store shares.",
@@ -31,7 +31,10 @@ def stats(store: StoreRoot = None, directory: Directory = None, as_json: AsJson 
     from core.teacher.cache_audit import stats as measure
 
     found = measure(_place(store, directory))
-    typer.echo(json.dumps(found, indent=2, sort_keys=True) if as_json else as_text(found))
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(as_text(found))
 
 
 @app.command()
@@ -42,7 +45,7 @@ def validate(store: StoreRoot = None, directory: Directory = None, as_json: AsJs
     place = _place(store, directory)
     problems = audit(place)
     if as_json:
-        typer.echo(json.dumps({"directory": str(place), "problems": problems}, indent=2))
+        print_json({"directory": place, "problems": problems})
     else:
         typer.echo("\n".join(problems) or f"{place}: every file is whole")
     if problems:

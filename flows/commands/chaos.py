@@ -1,10 +1,11 @@
 """``opd chaos``: what the command line says of it."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from flows.commands.document import print_json
 
 
 def chaos(
@@ -25,7 +26,7 @@ def chaos(
 
     found = disturb(recipe, overrides or [], kills=kills, seed=seed, direct=direct)
     if as_json:
-        typer.echo(json.dumps(found.as_document(), indent=2, sort_keys=True))
+        print_json(found.as_document())
     else:
         typer.echo("\n".join(lines(found)))
     check(found)

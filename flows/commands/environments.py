@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from core.errors import ConformanceError, InputError, OpdError, PluginError
+from flows.commands.document import print_json
 
 app = typer.Typer(
     help="Environments: list them, read their episodes, make and check your own.",
@@ -35,7 +36,7 @@ def list_environments(as_json: AsJson = False) -> None:
     """List the environments that a recipe can name; installed plug-ins are not imported."""
     rows = [*_known()]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
@@ -96,7 +97,7 @@ def check(which: Which, params: Params = None, seed: Seed = 7, as_json: AsJson =
     choice = choose_environment(which, _parameters(params))
     done = check_environment(choice, seed=seed)
     if as_json:
-        _print_json({**done.as_document(), "recipe": _section(choice)})
+        print_json({**done.as_document(), "recipe": _section(choice)})
     else:
         for finding in done.findings:
             mark = "ok" if finding.passed else "warning" if finding.warning else "FAILED"
@@ -151,7 +152,7 @@ def sample(
             f"`opd env check {which}` says where.",
         ) from error
     if as_json:
-        _print_json(shown)
+        print_json(shown)
         return
     for number, episode in enumerate(shown):
         print("" if number == 0 else "\n" + "-" * 40)
@@ -193,7 +194,3 @@ def _parameters(words: list[str] | None) -> dict[str, Any]:
             raise InputError(f"parameter {word!r} is not key=value", "Write prompt_style=compact.")
         found[key] = parse_value(value, f"parameter {word!r}")
     return found
-
-
-def _print_json(document: object) -> None:
-    print(json.dumps(document, indent=2, sort_keys=True, default=str))

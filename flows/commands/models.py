@@ -1,6 +1,5 @@
 """``opd`` commands about models: teachers, adapters, and talking to a student."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from core.errors import QualificationError
+from flows.commands.document import print_json
 
 RecipePath = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file in recipes/.")]
 Overrides = Annotated[
@@ -60,7 +60,7 @@ def qualify_teacher(
 
     verdict = judge(recipe, overrides or [], quiet=as_json, write_evidence=write_evidence)
     if as_json:
-        _print_json(verdict)
+        print_json(verdict)
     else:
         typer.echo("\n".join(verdict_lines(verdict)))
     if verdict["shortfalls"]:
@@ -83,7 +83,7 @@ def compare_teacher(
 
     found = hold(recipe, overrides or [], episodes=episodes, tasks=tasks, quiet=as_json)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         typer.echo("\n".join(comparison_lines(found)))
 
@@ -101,7 +101,3 @@ def export_adapter(
         f"{done.path}: {done.parameters} parameters in {done.tensors} tensors; PEFT's logits "
         f"differ from the run's by at most {done.largest_difference:.2g}"
     )
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=2, sort_keys=True, default=str))

@@ -3,11 +3,12 @@
 None of them needs torch, a server or the store.
 """
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from flows.commands.document import print_json
 
 if TYPE_CHECKING:
     from core.report.data import ReportData
@@ -30,7 +31,7 @@ def inspect(
 
     found = look(run, episode, episodes=episodes)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print_inspection(found)
 
@@ -58,7 +59,7 @@ def report(
         return
     data = run_report(open_run(run))
     if as_json:
-        _print_json(data.model_dump(mode="json"))
+        print_json(data.model_dump(mode="json"))
     elif markdown:
         print(summary(data), end="")
     else:
@@ -74,7 +75,7 @@ def _report_benchmark(run: Path, out: Path | None, *, markdown: bool, as_json: b
     from core.runs.layout import REPORT, SUMMARY
 
     if as_json:
-        _print_json(benchmark_report(run).model_dump(mode="json"))
+        print_json(benchmark_report(run).model_dump(mode="json"))
     elif markdown:
         print(benchmark_summary(benchmark_report(run)), end="")
     elif out is not None:
@@ -97,7 +98,7 @@ def export_run(
     manifest = export(open_run(run), out)
     told = {"archive": str(out), "files": len(manifest.files), **(manifest.exported or {})}
     if as_json:
-        _print_json(told)
+        print_json(told)
         return
     print(f"{out}: {told['files']} files")
     for name in told["redacted"]:
@@ -119,7 +120,3 @@ def _remake(run: Path, data: "ReportData", out: Path | None) -> list[Path]:
     made = {REPORT: render(data).encode(), SUMMARY: summary(data).encode()}
     refresh(run, made)
     return [run / name for name in made]
-
-
-def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, sort_keys=True))

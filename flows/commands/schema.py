@@ -1,9 +1,10 @@
 """``opd schema``: what an editor must know to complete and check a recipe."""
 
-import json
 from typing import Annotated
 
 import typer
+
+from flows.commands.document import print_json
 
 
 def schema(
@@ -16,4 +17,4 @@ def schema(
     from core.recipe.editor_schema import json_schema
 
     found = Benchmark.model_json_schema() if of_benchmark else json_schema()
-    print(json.dumps(found, indent=2, sort_keys=True))
+    print_json(found)

@@ -8,7 +8,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.runs.stages import stage_name
 from core.training.budget import read_spent
-from flows.graphs.run import RunRefs
+from flows.graphs.refs import RunRefs
 from tasks.caching import open_store
 
 REUSE = ("reused_positions", "computed_positions")
