@@ -60,6 +60,10 @@ class ModelSourceError(InputError):
     """A model directory, file or Hub id cannot be loaded."""
 
 
+class AbsentModelError(ModelSourceError):
+    """A commit on the Hub is not on this disk, and could not be had."""
+
+
 class PromptFileError(InputError):
     """A file of prompts, or a row of it, cannot be used."""
 

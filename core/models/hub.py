@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from core.errors import MissingDependencyError, ModelSourceError
+from core.errors import AbsentModelError, MissingDependencyError, ModelSourceError
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
@@ -36,7 +36,8 @@ def snapshot(name: str, revision: str | None, patterns: Sequence[str], *, offlin
         offline: Look in the local cache only.
 
     Raises:
-        ModelSourceError: The id is none, is not pinned, or cannot be had.
+        ModelSourceError: The id is none, or is not pinned.
+        AbsentModelError: It is not on this disk and cannot be had.
         MissingDependencyError: No Hub client is installed.
     """
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
@@ -80,7 +81,7 @@ def _snapshot(name: str, pinned: str, patterns: tuple[str, ...], offline: bool, 
             )
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
         reason = silent or str(error).splitlines()[0]
-        raise ModelSourceError(
+        raise AbsentModelError(
             f"{name}@{pinned} is not on this disk and could not be had from the Hub: {reason}",
             f"Correct the path or id, or fetch it once with a network: `{preload(name, pinned)}`.",
         ) from error

@@ -10,11 +10,12 @@ from typing import Any
 from core.artifacts.record import ArtifactRef, Record
 from core.recipe.benchmark_grid import Cell, Grid
 from core.recipe.benchmark_loading import is_benchmark, load_benchmark
+from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
 from flows.graphs.arm import arm_graph, benchmark_spec
-from flows.runs.plan import Plan, PlannedStep, Planner
-from flows.runs.sources import locate
+from flows.runs.plan import Plan, PlannedStep, Planner, absent_words
+from flows.runs.sources import locate, locate_on_disk
 from tasks.caching import open_store
 from tasks.collect_benchmark import collect_benchmark
 
@@ -91,7 +92,7 @@ def plan_grid(grid: Grid, runtime: Runtime | None = None) -> GridPlan:
         runtime: Replaces that of the recipes.
     """
     history: dict[str, list[Record]] = {}
-    cells = tuple(look_up(cell, runtime, history) for cell in grid.cells)
+    cells = tuple(_look_only(cell, runtime, history) for cell in grid.cells)
     shared = runtime or grid.runtime
     planner = Planner(open_store(shared.store), shared, history)
     results = {
@@ -123,6 +124,21 @@ def look_up(
     """
     check(cell.recipe, runtime or cell.runtime)
     recipe, placed = locate(cell.recipe, runtime or cell.runtime)
+    return _walked(cell, recipe, placed, history)
+
+
+def _look_only(cell: Cell, runtime: Runtime | None, history: dict[str, list[Record]]) -> CellPlan:
+    """Say of one cell what can be said without fetching a model."""
+    check(cell.recipe, runtime or cell.runtime)
+    recipe, placed, absent = locate_on_disk(cell.recipe, runtime or cell.runtime)
+    found = _walked(cell, recipe, placed, history)
+    found.plan.absent = absent
+    return found
+
+
+def _walked(
+    cell: Cell, recipe: Recipe, placed: Runtime, history: dict[str, list[Record]] | None
+) -> CellPlan:
     explains = history is not None
     planner = Planner(open_store(placed.store), placed, history, explains=explains)
     refs = planner.walk(recipe, partial(arm_graph, cold=cell.cold))
@@ -139,7 +155,10 @@ def grid_text(path: Path, overrides: Sequence[str], *, as_json: bool) -> str:
         return json.dumps(planned.as_document(), indent=2, sort_keys=True)
     lines = [line for one in planned.cells for line in _cell_lines(one)]
     count = len(planned.missing())
-    return "\n".join([*lines, f"{count} steps to compute, those that arms share counted once"])
+    lines.append(f"{count} steps to compute, those that arms share counted once")
+    absent = [absent_words(one.plan.absent) for one in planned.cells if one.plan.absent]
+    lines.extend(dict.fromkeys(absent))
+    return "\n".join(lines)
 
 
 def _duration(one: CellPlan) -> str:

@@ -19,7 +19,7 @@ from core.recipe.runtime import Runtime
 from core.recipe.validation import check
 from flows.graphs.gate import gate_of
 from flows.graphs.run import run_graph, stop_reason
-from flows.runs.sources import locate
+from flows.runs.sources import locate_on_disk
 from tasks.caching import Step, hit_labels
 
 Status = Literal["hit", "miss", "unknown"]
@@ -64,6 +64,8 @@ class Plan:
     steps: list[PlannedStep] = field(default_factory=list)
     refusal: str | None = None
     """Why the run would end after these steps: what its teacher showed falls short."""
+    absent: str | None = None
+    """Which model is not on this disk: steps that read it count as missing, and may be there."""
 
     def count(self, status: Status) -> int:
         """Return how many steps have a status."""
@@ -76,15 +78,18 @@ class Plan:
             "miss": self.count("miss"),
             "unknown": self.count("unknown"),
             "refusal": self.refusal,
+            "absent": self.absent,
             "steps": [{**step.__dict__, "reasons": list(step.reasons)} for step in self.steps],
         }
 
 
 def plan_recipe(path: Path, overrides: Sequence[str] = ()) -> Plan:
-    """Plan a recipe file."""
+    """Plan a recipe file. Nothing is fetched for it."""
     loaded = load(path, overrides)
-    recipe, runtime = locate(loaded.recipe, loaded.runtime)
-    return plan(recipe, runtime)
+    recipe, runtime, absent = locate_on_disk(loaded.recipe, loaded.runtime)
+    planned = plan(recipe, runtime)
+    planned.absent = absent
+    return planned
 
 
 def plan(recipe: Recipe, runtime: Runtime) -> Plan:
@@ -225,6 +230,13 @@ def print_plan(planned: Plan) -> None:
     )
     if planned.refusal is not None:
         print(f"the run ends there: {planned.refusal}")
+    if planned.absent is not None:
+        print(absent_words(planned.absent))
+
+
+def absent_words(absent: str) -> str:
+    """Say what a plan cannot know while a model is not here."""
+    return f"not known: which steps that read a model are in the store. {absent}"
 
 
 def _flags(planned: Plan) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from core.artifacts.external import read_external
 from core.environments.plugins import open_environment
-from core.errors import InputError, ModelSourceError, StoreError
+from core.errors import AbsentModelError, InputError, ModelSourceError, StoreError
 from core.evaluation.qualification import check_evidence
 from core.models.adapter_directory import AdapterDirectory
 from core.models.building import DIGEST_PREFIX
@@ -54,6 +54,27 @@ def locate(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
         InputError: A persisted data set cannot be found, or its record was altered.
     """
     return locate_dataset(*locate_prompts(*locate_models(recipe, runtime)))
+
+
+def locate_on_disk(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime, str | None]:
+    """Locate as ``locate`` does, but ask nobody and fetch nothing: a plan only looks.
+
+    Returns:
+        Recipe and runtime, and which model is not here; then all models stay as they were named,
+        and the keys of the steps that read them are not those of a run.
+
+    Raises:
+        ModelSourceError: A model is not whole, or its id is not pinned.
+        PromptFileError: A file of prompts cannot be found or read.
+        InputError: A persisted data set cannot be found, or its record was altered.
+    """
+    absent = None
+    try:
+        found, here = _by_digest(recipe, runtime.model_copy(update={"offline": True}))
+        recipe, runtime = found, here.model_copy(update={"offline": runtime.offline})
+    except AbsentModelError as error:
+        absent = f"{error.message.partition(' and could')[0]}. {error.hint}"
+    return (*locate_dataset(*locate_prompts(recipe, runtime)), absent)
 
 
 def locate_dataset(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
@@ -126,10 +147,14 @@ def locate_models(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
             together.
         QualificationError: The teacher's adapter does not show what the recipe demands.
     """
+    if runtime.offline and recipe.models.backend != "toy":
+        stay_offline()
+    return _by_digest(recipe, runtime)
+
+
+def _by_digest(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, Runtime]:
     if recipe.models.backend == "toy":
         return recipe, runtime
-    if runtime.offline:
-        stay_offline()
     places = dict(runtime.model_paths)
     framed = recipe.rollout.own_template is not None
     asked = {"student": recipe.models.student, "teacher": recipe.models.teacher}

@@ -1,5 +1,6 @@
 """What a plan of a benchmark says, and what walking its cells computes; without Prefect."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,22 @@ def test_equal_selected_tokens_are_equal_to_the_token(place, compute, collected,
     assert [one["arm"] for one in trained] == [arm.name for arm in grid.arms[1:]]
     assert {one["selected_tokens"] for one in trained} == {50}
     assert {one["budget"]["overshoot"] for one in trained} == {0}
+
+
+def test_a_plan_asks_no_hub_and_says_what_it_cannot_know(tmp_path, monkeypatch):
+    """A model that is not here costs neither half a minute of questions nor a download."""
+
+    def asked(*_, **__):
+        raise AssertionError("a plan asked the Hub")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", asked)
+    path, place = Path("recipes/benchmarks/recovery_qwen.yaml"), f"runtime.store={tmp_path}/store"
+    text = grid_text(path, [place], as_json=False)
+    [last, *rest] = text.splitlines()[::-1]
+    assert last.startswith("not known: which steps that read a model are in the store. Qwen/Qwen3")
+    assert "hf download Qwen/Qwen3-0.6B" in last
+    assert rest[0].endswith("steps to compute, those that arms share counted once")
+    assert "not known" not in "".join(rest)
+    cells = json.loads(grid_text(path, [place], as_json=True))["cells"]
+    assert all("is not on this disk" in cell["absent"] for cell in cells)

@@ -92,3 +92,19 @@ def test_a_plan_is_one_json_document(built):
     path, overrides = built
     document = json.loads(json.dumps(plan_recipe(path, overrides).as_document()))
     assert document["hit"] == len(document["steps"]) == 16
+
+
+def test_a_plan_without_the_models_says_what_it_cannot_know(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    recipe = tmp_path / "absent.yaml"
+    model = f"model_id: nobody/nothing, revision: {'ab' * 20}, dtype: float32"
+    recipe.write_text(
+        f"models: {{backend: hf, student: {{{model}}}, teacher: {{{model}}}}}\n"
+        "environment: {name: calculator}\n"
+    )
+    planned = plan_recipe(recipe, [f"runtime.store={tmp_path / 'store'}"])
+    print_plan(planned)
+    assert planned.count("hit") == 0
+    assert planned.absent is not None
+    assert planned.absent.startswith(f"nobody/nothing@{'ab' * 20} is not on this disk. ")
+    assert "not known: which steps that read a model" in capsys.readouterr().out
