@@ -22,6 +22,7 @@ from core.recipe.benchmark_grid import Cell
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from flows.benchmarks.board import Board
+from flows.benchmarks.plan import sharing_cells
 
 DEPLOYMENT = "benchmark-arm/benchmark-arm"
 POOL = "gpu"
@@ -40,8 +41,13 @@ def run_deployments(board: Board, missing: list[Cell]) -> None:
     with get_client(sync_client=True) as client:
         _check_pool(client)
         seeds = {seed: list(cells) for seed, cells in groupby(missing, key=lambda one: one.seed)}
-        shared = {seed: _start_shared(client, board, seed) for seed in seeds}
         arms: dict[UUID, Cell] = {}
+        shared: dict[int, UUID] = {}
+        for seed, cells in seeds.items():
+            if sharing_cells(board.grid.common[seed], cells, board.place):
+                shared[seed] = _start_shared(client, board, seed)
+            else:
+                _continue(client, board, cells, None, arms)
         while shared or arms:
             for seed, run in list(shared.items()):
                 ended = _ended(client, run)
@@ -84,12 +90,15 @@ def _continue(
     client: SyncPrefectClient,
     board: Board,
     cells: list[Cell],
-    ended: FlowRun,
+    ended: FlowRun | None,
     arms: dict[UUID, Cell],
 ) -> None:
-    """Start the arms of a seed, or give them up where what they share is not there."""
+    """Start the arms of a seed, or give up those that need what they share and is not there."""
+    lost: list[Cell] = []
+    if ended is not None and not _is_completed(ended):
+        lost = sharing_cells(board.grid.common[cells[0].seed], cells, board.place)
     for cell in cells:
-        if not _is_completed(ended):
+        if ended is not None and cell in lost:
             board.fail(cell, f"what its arms share failed: {_words(ended)}")
             continue
         parameters = _parameters(cell.recipe, board.place(cell.runtime), "arm")

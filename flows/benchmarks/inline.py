@@ -6,6 +6,7 @@ from core.errors import OpdError
 from core.recipe.benchmark_grid import Cell
 from flows.benchmark_arm import benchmark_arm
 from flows.benchmarks.board import Board
+from flows.benchmarks.plan import sharing_cells
 from flows.runs.last_error import keep_tracebacks
 
 
@@ -13,9 +14,10 @@ def run_inline(board: Board, missing: list[Cell]) -> None:
     """Run what the arms of each seed share, then its arms; a failure stops nothing but itself."""
     for seed, cells in groupby(missing, key=lambda cell: cell.seed):
         own = list(cells)
-        reason = _run_shared(board, seed)
+        sharing = sharing_cells(board.grid.common[seed], own, board.place)
+        reason = _run_shared(board, seed) if sharing else None
         for cell in own:
-            if reason is None:
+            if reason is None or cell not in sharing:
                 _run_arm(board, cell)
             else:
                 board.fail(cell, f"what its arms share failed: {reason}")

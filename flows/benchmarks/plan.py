@@ -1,7 +1,7 @@
 """``opd plan BENCHMARK``: what is there of every arm and seed, and what a run would compute."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,18 @@ from typing import Any
 from core.artifacts.record import ArtifactRef, Record
 from core.recipe.benchmark_grid import Cell, Grid
 from core.recipe.benchmark_loading import is_benchmark, load_benchmark
+from core.recipe.loading import Loaded
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
-from flows.graphs.arm import arm_graph, benchmark_spec
+from flows.graphs.arm import arm_graph, benchmark_spec, shared_graph
 from flows.runs.plan import Plan, PlannedStep, Planner, absent_words
 from flows.runs.sources import locate, locate_on_disk
 from tasks.caching import open_store
 from tasks.collect_benchmark import collect_benchmark
+
+Place = Callable[[Runtime], Runtime]
+"""Where and how the runs of a benchmark are executed, from what a recipe says of it."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,28 @@ def _walked(
     refs = planner.walk(recipe, partial(arm_graph, cold=cell.cold))
     complete = refs is not None and isinstance(refs.result, ArtifactRef)
     return CellPlan(cell, planner.plan, refs.result if refs is not None and complete else None)
+
+
+def sharing_cells(common: Loaded, cells: Sequence[Cell], place: Place) -> list[Cell]:
+    """Return the cells of a seed that take every step of what its arms share.
+
+    Others have a teacher or a cold start of their own: they need nothing of it, and where no cell
+    does, nothing of it is computed.
+
+    Args:
+        common: What the arms of the seed have in common.
+        cells: Of that seed.
+        place: Where and how a run of a recipe is executed.
+    """
+    recipe, runtime = locate(common.recipe, place(common.runtime))
+    planner = Planner(open_store(runtime.store), runtime, explains=False)
+    planner.walk(recipe, shared_graph)
+    shared = {step.mark for step in planner.plan.steps}
+    return [
+        cell
+        for cell in cells
+        if shared <= {step.mark for step in look_up(cell, place(cell.runtime)).plan.steps}
+    ]
 
 
 def grid_text(path: Path, overrides: Sequence[str], *, as_json: bool) -> str:
