@@ -58,7 +58,7 @@ class TokenizerSpec(Spec):
     """Hub id or local directory; null for the toy tokenizer."""
     revision: str | None
     """Commit or tag on the Hub."""
-    vocabulary: Literal["worlds", "second"] | None = None
+    vocabulary: Literal["worlds", "recovery", "second"] | None = None
     """Fragments of the toy tokenizer; null are the calculator's."""
     trust_remote_code: bool | None = None
     """Run Python code that ships with tokenizer or model; null is no."""

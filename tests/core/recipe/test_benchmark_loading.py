@@ -91,8 +91,8 @@ def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
         read_benchmark(tmp_path / "none.yaml")
 
 
-@pytest.mark.parametrize("name", ["recovery_toy", "recovery_qwen"])
-def test_recovery_benchmarks_load_without_models(name):
+@pytest.mark.parametrize(("name", "cold_cycles"), [("recovery_toy", 300), ("recovery_qwen", 24)])
+def test_recovery_benchmarks_load_without_models(name, cold_cycles):
     grid = load_benchmark(f"recipes/benchmarks/{name}.yaml")
     assert [arm.name for arm in grid.arms] == [
         *("cold-start-only", "continued-sft", "offline-kd-oracle", "offline-kd-frozen-student"),
@@ -102,8 +102,16 @@ def test_recovery_benchmarks_load_without_models(name):
     assert grid.comparisons[0] == ("strict-opd-fresh", "offline-kd-frozen-student")
     cell = next(one for one in grid.cells if one.arm == "strict-opd-fresh-budget50")
     assert (cell.recipe.selection.selector, cell.recipe.selection.ratio) == ("uniform_budget", 0.5)
-    assert (cell.recipe.environment.name, cell.cold.cold_start.cycles) == ("sqlite_recovery", 24)
+    assert cell.recipe.environment.name == "sqlite_recovery"
+    assert (cell.recipe.train.cycles, cell.cold.cold_start.cycles) == (8, cold_cycles)
     assert grid.benchmark.published is not None
+
+
+def test_the_toy_recovery_benchmark_draws_a_schema_per_database_and_has_a_gate():
+    recipe = load_benchmark("recipes/benchmarks/recovery_toy.yaml").cells[0].recipe
+    assert recipe.environment.params == {"prompt_style": "compact", "schemas": "mixed"}
+    assert recipe.models.toy_vocabulary == "recovery"
+    assert recipe.models.teacher.qualification.split == "eval"
 
 
 def test_the_qwen_recovery_benchmark_has_the_published_setting():

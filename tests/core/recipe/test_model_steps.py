@@ -1,6 +1,28 @@
+from typing import get_args
+
+import pytest
+
+from core.models.toy_fragments import FRAGMENTS
 from core.recipe import model_steps
+from core.recipe.specs import TokenizerSpec
 
 HF = ("models.backend=hf",)
+
+
+def test_every_vocabulary_can_be_named_but_the_calculator_s_which_is_the_default():
+    named = get_args(get_args(TokenizerSpec.model_fields["vocabulary"].annotation)[0])
+    assert {*named, "calculator"} == {*FRAGMENTS}
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "named"),
+    [("null", None), ("calculator", None), ("worlds", "worlds"), ("recovery", "recovery")],
+)
+def test_a_toy_pair_shares_the_vocabulary_that_the_recipe_names(accepted, vocabulary, named):
+    recipe = accepted(f"models.toy_vocabulary={vocabulary}").recipe
+    pair = (recipe.models.student, recipe.models.teacher)
+    specs = [model_steps.tokenizer_spec(recipe, model) for model in pair]
+    assert [spec.vocabulary for spec in specs] == [named, named]
 
 
 def test_an_arithmetic_that_is_not_quantised_forgets_the_settings_of_one_that_is(accepted):
