@@ -11,7 +11,7 @@ from core.recipe.benchmark_specs import BenchmarkSpec
 from tasks.caching import StepContext, step
 
 
-@step(kind="benchmark", version="3")
+@step(kind="benchmark", version="4")
 def collect_benchmark(
     context: StepContext, spec: BenchmarkSpec, **arms: ArtifactRef
 ) -> dict[str, Any]:

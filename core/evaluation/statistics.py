@@ -111,7 +111,7 @@ def hierarchical_bootstrap(
     components and their tails are Student's. The asymmetry of the draws stays.
 
     With fewer than five seeds only the tasks are resampled, and the interval is marked as
-    conditional on the seeds.
+    conditional on the seeds; its draws are stretched to the standard error over tasks.
 
     Args:
         outcomes: ``{run seed: {task id: value}}``; every seed must have the same tasks.
@@ -139,7 +139,7 @@ def hierarchical_bootstrap(
         seeds_RS = _resampled(generator, len(values_ST), resamples)
         draws_R = np.einsum("rs,rs->r", seeds_RS, tasks_RT @ values_ST.T)
     estimate = float(values_ST.mean())
-    stretch = 1.0 if conditional else _stretch(values_ST, draws_R, confidence)
+    stretch = _stretch(values_ST, draws_R, confidence, conditional=conditional)
     draws = [estimate + stretch * (float(draw) - estimate) for draw in draws_R]
     plain = _percentile_interval(estimate, draws, confidence, values_ST.size)
     return Interval(plain.estimate, plain.lower, plain.upper, plain.count, conditional)
@@ -150,19 +150,25 @@ def _resampled(generator: np.random.Generator, size: int, resamples: int) -> np.
     return generator.multinomial(size, np.full(size, 1.0 / size), resamples) / size
 
 
-def _stretch(values_ST: np.ndarray, draws_R: np.ndarray, confidence: float) -> float:
+def _stretch(
+    values_ST: np.ndarray, draws_R: np.ndarray, confidence: float, *, conditional: bool
+) -> float:
     """Return the factor from the draws' spread to the standard error with Student's tails.
 
     Where one task is all there is, or nothing varies, there is nothing to stretch.
     """
-    spread = float(draws_R.std())
-    if values_ST.shape[1] < 2 or spread == 0.0:
+    spread, tasks = float(draws_R.std()), values_ST.shape[1]
+    if tasks < 2 or spread == 0.0:
         return 1.0
-    found = components(values_ST)
-    if found.degrees == 0.0:
+    if conditional:
+        error, degrees = float(values_ST.mean(axis=0).std(ddof=1)) / math.sqrt(tasks), tasks - 1.0
+    else:
+        found = components(values_ST)
+        error, degrees = found.standard_error, found.degrees
+    if degrees == 0.0:
         return 1.0
     normal = NormalDist().inv_cdf(0.5 + confidence / 2)
-    return found.standard_error / spread * t_quantile(confidence, found.degrees) / normal
+    return error / spread * t_quantile(confidence, degrees) / normal
 
 
 def holm(p_values: Mapping[str, float], alpha: float = 0.05) -> dict[str, bool]:

@@ -106,6 +106,20 @@ def test_intervals_of_success_differences_cover_the_truth_within_two_points():
     assert 0.93 <= np.mean([_covered_rate(rng) for _ in range(800)]) <= 0.97
 
 
+@pytest.mark.parametrize("tasks", [6, 12, 48])
+def test_intervals_for_given_seeds_cover_the_truth_within_two_points(tasks):
+    """Three seeds that stay as they are, and few tasks: what varies is drawn with the tasks."""
+    rng = np.random.default_rng(13)
+
+    def covered() -> bool:
+        values_ST = rng.normal(0.0, 1.0, (1, tasks)) + rng.normal(0.0, 0.5, (3, tasks))
+        outcomes = {s: {str(t): v for t, v in enumerate(row)} for s, row in enumerate(values_ST)}
+        interval = hierarchical_bootstrap(outcomes, seed=int(rng.integers(10**6)), resamples=400)
+        return interval.lower <= 0.0 <= interval.upper
+
+    assert 0.93 <= np.mean([covered() for _ in range(800)]) <= 0.97
+
+
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_contains_its_estimate(counts):
     successes, trials = counts
