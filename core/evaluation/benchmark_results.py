@@ -167,6 +167,7 @@ def _summary(arm: str, seed: int, result: ArmResult) -> Json:
     return {
         "arm": arm,
         "seed": seed,
+        "tasks": len({row["task_id"] for row in result.rows}),
         "episodes": len(result.rows),
         "solved": solved,
         "success_rate": solved / len(result.rows) if result.rows else None,

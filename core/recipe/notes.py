@@ -16,7 +16,7 @@ from core.recipe.recipe import Recipe
 from core.recipe.schedule import own_schedule, total_steps
 from core.recipe.schema.section import Section
 from core.recipe.schema.selection import Gate
-from core.recipe.sources import prompt_source
+from core.recipe.sources import prompt_source, split_size
 from core.recipe.steps import SELECTORS_WITH_RATIO
 
 TINY_MIXTURE = 0.05
@@ -125,6 +125,7 @@ def notes(recipe: Recipe, document: Document, moved: Sequence[str]) -> list[str]
         *_dtypes(recipe, document),
         *_warmups(recipe),
         *_training_split(recipe),
+        *_collections(recipe),
         *_gates(recipe),
         *_signals(recipe),
     ]
@@ -174,6 +175,18 @@ def _warmups(recipe: Recipe) -> Iterator[str]:
 def _training_split(recipe: Recipe) -> Iterator[str]:
     if recipe.eval.split == "train":
         yield "eval.split is train: success is measured on tasks that are trained on"
+
+
+def _collections(recipe: Recipe) -> Iterator[str]:
+    wanted, tasks = recipe.offline_kd.collection_tasks, split_size(recipe, "train")
+    by_oracle = recipe.offline_kd.trajectory_source == "oracle"
+    if recipe.run.mode != "offline_kd" or not by_oracle or wanted is None or tasks is None:
+        return
+    if wanted > tasks:
+        yield (
+            f"offline_kd.collection_tasks {wanted} exceeds the {tasks} tasks to train on: "
+            "the oracle solves each once"
+        )
 
 
 def _gates(recipe: Recipe) -> Iterator[str]:

@@ -60,7 +60,7 @@ def benchmark_report(directory: Path) -> BenchmarkReport:
         ReportError: The files are of an older version.
     """
     found = read_results(directory)
-    if "looks" not in found.document:
+    if any("tasks" not in one for one in found.document["results"]):
         raise ReportError(
             f"{directory / RESULTS} is of an older version",
             "Run the benchmark again: what was trained is kept.",

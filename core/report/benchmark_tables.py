@@ -164,7 +164,7 @@ def cost_table(report: BenchmarkReport) -> Table:
             if (value := report.cell(arm, seed).get("training_seconds")) is not None
         ]
         spent = {name: _mean([one[name] for one in found]) for name in COSTS}
-        solved = _mean([one["solved"] for one in found])
+        solved = _mean([one["tasks"] * (one["success_rate"] or 0.0) for one in found])
         time = _mean(seconds) if seconds else None
         per = [spent["selected_tokens"], spent["generated_tokens"], time]
         rows.append(

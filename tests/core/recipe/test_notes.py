@@ -153,6 +153,18 @@ def test_measuring_on_training_tasks_is_noted(accepted):
     assert "trained on" in accepted("eval.split=train").notes[0]
 
 
+@pytest.mark.parametrize(
+    ("source", "count"), [("oracle", 1), ("frozen_student", 0)], ids=["oracle", "student"]
+)
+def test_a_data_set_larger_than_its_tasks_is_noted_where_none_is_solved_twice(
+    accepted, source, count
+):
+    changes = ["run.mode=offline_kd", "cache.reuse_across_policy_versions=true"]
+    changes += ["environment.train_tasks=8", "offline_kd.collection_tasks=9"]
+    found = accepted(*changes, f"offline_kd.trajectory_source={source}").notes
+    assert sum("collection_tasks 9 exceeds the 8 tasks" in note for note in found) == count
+
+
 def test_a_threshold_that_no_gate_reads_is_noted(accepted):
     gate = ("selection.selector=verifier_gated", "selection.gate.version=v1")
     gated = ("environment.name=tool_policy", *gate)

@@ -36,7 +36,7 @@ def point(cycle, rate):
 
 def result(arm, seed, solved):
     return {
-        **{"arm": arm, "seed": seed, "episodes": 12, "solved": solved},
+        **{"arm": arm, "seed": seed, "tasks": 12, "episodes": 12, "solved": solved},
         **{"success_rate": solved / 12, "optimizer_steps": 8, "selected_tokens": 72},
         **{"generated_tokens": 10 * seed, "training_episodes": 8},
         "curve": [point(-1, 0.0), point(0, 0.25), point(8, solved / 12)],
@@ -200,7 +200,7 @@ def test_a_benchmark_that_still_runs_has_a_page(directory):
 def test_tables_of_an_older_version_are_refused(directory):
     path = directory / "results.json"
     old = json.loads(path.read_text())
-    del old["looks"]
+    del old["results"][0]["tasks"]
     path.write_text(json.dumps(old))
     with pytest.raises(OpdError, match="older version"):
         benchmark_report(directory)
