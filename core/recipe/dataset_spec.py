@@ -11,9 +11,11 @@ class DatasetSpec(Spec):
     source: Literal["oracle", "frozen_student"]
     """Whose episodes: the oracle's, or those of the student before its first cycle."""
     episodes: int
-    """How many; the tasks are the first in the run's order, which starts over when it ends."""
+    """How many; the tasks follow each other in the run's order, which starts over when it ends."""
     order_seed: int
     """Run seed: the order of the tasks."""
+    first_task: int = 0
+    """How many of that order are passed over at first."""
     rollout: RolloutSpec | None
     """How the student samples; null for the oracle."""
     score: ScoreSpec

@@ -78,6 +78,7 @@ IDLE: dict[str, tuple[Callable[[Recipe], bool], str]] = {
         lambda recipe: _supervised(recipe) or recipe.loss.mode == "verl_pg_k1",
         "run.mode sft and loss.mode verl_pg_k1 have no divergence",
     ),
+    "train.first_task": (_supervised, "run.mode sft trains on its demonstrations"),
     "train.opd_freshness": (_samples_nothing, "run.mode is not opd"),
     "train.eval_every_cycles": (_supervised, "run.mode sft is evaluated before and after"),
     "models.student.lora.dropout": (

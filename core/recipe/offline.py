@@ -57,6 +57,7 @@ def dataset_spec(recipe: Recipe) -> DatasetSpec:
         source=own.trajectory_source,
         episodes=episodes,
         order_seed=recipe.run.seed,
+        first_task=recipe.train.first_task,
         rollout=_frozen_rollout(recipe, episodes) if own.trajectory_source != "oracle" else None,
         score=score_spec(recipe),
     )

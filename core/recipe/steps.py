@@ -172,7 +172,7 @@ def rollout_spec(recipe: Recipe, cycle: int) -> RolloutSpec:
         sampling=sampling_spec(recipe, recipe.rollout.temperature),
         rollouts=rollouts,
         cycle=cycle,
-        task_cursor=rollouts * (shared_cold_start_cycles(recipe) + cycle),
+        task_cursor=recipe.train.first_task + rollouts * (shared_cold_start_cycles(recipe) + cycle),
         order=task_order_spec(recipe),
         run_seed=recipe.run.seed,
         template=recipe.rollout.own_template,

@@ -10,6 +10,7 @@ import pytest
 from core.artifacts.store import Store
 from core.environments.base import FailureCategory
 from core.losses.registry import OBJECTIVES
+from core.recipe.benchmark_loading import load_benchmark
 from core.recipe.loading import load_text
 from core.recipe.runtime import Runtime
 from core.trajectory.spans import SpanType
@@ -202,6 +203,13 @@ def test_the_benchmarks_of_the_readme_are_in_the_notebook_with_their_digests():
     notebook = (REPO / "docs/lab_notebook.md").read_text("utf-8")
     assert len(digests) == len(RESULTS.SHOWN)
     assert [one for one in digests if one not in notebook] == []
+
+
+@pytest.mark.parametrize("name", ["toy_scarce", "toy_plenty", "recovery_toy", "smollm2_scarce"])
+def test_a_benchmark_that_was_written_down_is_still_the_same(name):
+    """Neither the file nor the digest may change under what the notebook says of it."""
+    grid = load_benchmark(REPO / f"recipes/benchmarks/{name}.yaml", [])
+    assert f"`{grid.digest}`" in (REPO / "docs/lab_notebook.md").read_text("utf-8")
 
 
 def results_of(text):

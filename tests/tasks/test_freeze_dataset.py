@@ -76,3 +76,13 @@ def test_offline_distillation_scores_one_data_set_and_replays_it(run, store, cha
     assert page["evaluations"][-1]["stage"] == "after offline KD"
     again = run(*changes, "train.cycles=3")
     assert again.dataset == done.dataset
+
+
+def task_ids(run, store, *changes):
+    path = Store(store).path(run(*FROZEN, *changes).dataset)
+    return json.loads((path / "manifest.json").read_text())["task_ids"]
+
+
+def test_a_data_set_passes_over_as_many_tasks_as_sampling_does(run, store):
+    everything = task_ids(run, store)
+    assert task_ids(run, store, "train.first_task=2")[:4] == everything[2:]

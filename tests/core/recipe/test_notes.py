@@ -32,6 +32,7 @@ WITH_MODE = {
     ),
     "models.teacher.toy_vocabulary": ("models.backend=hf", "models.teacher.toy_vocabulary=second"),
     "loss.top_k": ("loss.mode=verl_pg_k1", "loss.aggregation=token-mean", "loss.top_k=3"),
+    "train.first_task": ("run.mode=sft", "train.first_task=3"),
     "train.opd_freshness": ("run.mode=sft", "train.opd_freshness=replay"),
     "train.stop_below_entropy": ("run.mode=sft", "train.stop_below_entropy=0.1"),
     "train.stop_below_success": ("run.mode=sft", "train.stop_below_success=0.1"),

@@ -154,6 +154,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "train.cycles": ((), "5", UPDATE),
     "train.rollouts_per_cycle": (COLD, "4", {"cold_start", "rollout"}),
     "train.gradient_accumulation_steps": (COLD, "9", {"teacher", *TRAINING}),
+    "train.first_task": ((), "5", {"rollout"}),
     "train.opd_freshness": ((), "replay", UPDATE),
     "train.learning_rate": (COLD, "0.5", UPDATE),
     "train.weight_decay": (COLD, "0.5", TRAINING),

@@ -37,6 +37,11 @@ def test_cold_start_of_its_own_leaves_the_cycles_at_step_zero(accepted):
     assert steps.rollout_spec(recipe, 0).task_cursor == 0
 
 
+def test_practice_can_begin_behind_the_demonstrations(accepted):
+    recipe = accepted("train.first_task=96").recipe
+    assert [steps.rollout_spec(recipe, cycle).task_cursor for cycle in (0, 1)] == [96, 104]
+
+
 def test_replay_takes_several_steps_per_cycle(accepted):
     recipe = accepted(
         "train.rollouts_per_cycle=20", "train.opd_freshness=replay", "train.cycles=2"
