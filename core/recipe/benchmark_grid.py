@@ -263,9 +263,12 @@ def _check_steps(cells: Sequence[Cell]) -> None:
 
 
 def _digest(benchmark: Benchmark, arms: Sequence[Arm], cells: Sequence[Cell]) -> str:
-    # As models and not as documents: what equals its default is left out, so a digest that was
-    # written down stays the same when recipes get another key.
-    recipes = {f"{cell.arm} {cell.seed}": cell.recipe for cell in cells}
+    # What is null is left out: a digest that was written down stays the same when recipes get
+    # another key, whose default is null, and another default of a key that is there changes it.
+    recipes = {
+        f"{cell.arm} {cell.seed}": cell.recipe.model_dump(mode="json", exclude_none=True)
+        for cell in cells
+    }
     document = {
         "recipes": recipes,
         "baseline": benchmark.baseline or arms[0].name,

@@ -18,10 +18,10 @@ class Train(Section):
     """Episodes per cycle."""
     gradient_accumulation_steps: int = Field(default=8, ge=1, le=1024)
     """Episodes per optimizer step."""
-    first_task: int = Field(default=0, ge=0, le=1_000_000)
-    """Tasks of the seed's order that sampling and frozen data sets pass over at first. The cold
-    start takes its demonstrations from the same order, so ``cold_start.demonstrations`` here lets
-    practice begin behind them."""
+    first_task: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Tasks of the seed's order that sampling and frozen data sets pass over at first; null passes
+    over none. The cold start takes its demonstrations from the same order, so as many as
+    ``cold_start.demonstrations`` let practice begin behind them."""
     opd_freshness: Literal["strict", "replay"] = "strict"
     """``strict``: one step per fresh batch; ``replay``: several steps on one batch."""
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
