@@ -60,7 +60,7 @@ def _order(spec: DatasetSpec, count: int) -> list[int]:
     """Return the indices of the tasks, as the cycles of a run on this seed would take them."""
     from core.training.supervised import task_order
 
-    return list(islice(task_order(count, spec.order_seed, spec.first_task), spec.episodes))
+    return list(islice(task_order(count, spec.order_seed, spec.first_task or 0), spec.episodes))
 
 
 def _sampled(

@@ -14,8 +14,8 @@ class DatasetSpec(Spec):
     """How many; the tasks follow each other in the run's order, which starts over when it ends."""
     order_seed: int
     """Run seed: the order of the tasks."""
-    first_task: int = 0
-    """How many of that order are passed over at first."""
+    first_task: int | None = None
+    """How many of that order are passed over at first; null passes over none."""
     rollout: RolloutSpec | None
     """How the student samples; null for the oracle."""
     score: ScoreSpec

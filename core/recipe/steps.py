@@ -165,14 +165,14 @@ def sampling_spec(recipe: Recipe, temperature: float) -> SamplingSpec:
 
 def rollout_spec(recipe: Recipe, cycle: int) -> RolloutSpec:
     """Return what the episodes of a cycle (0, 1, …) depend on, besides tasks and student."""
-    rollouts = recipe.train.rollouts_per_cycle
+    rollouts, passed_over = recipe.train.rollouts_per_cycle, recipe.train.first_task or 0
     return RolloutSpec(
         environment=environment_spec(recipe),
         limits=limits_spec(recipe),
         sampling=sampling_spec(recipe, recipe.rollout.temperature),
         rollouts=rollouts,
         cycle=cycle,
-        task_cursor=recipe.train.first_task + rollouts * (shared_cold_start_cycles(recipe) + cycle),
+        task_cursor=passed_over + rollouts * (shared_cold_start_cycles(recipe) + cycle),
         order=task_order_spec(recipe),
         run_seed=recipe.run.seed,
         template=recipe.rollout.own_template,
