@@ -105,7 +105,7 @@ class SqliteRecovery(ToolWorld):
         prompt = f"Database {database_seed}: {question}{note}"
         return Task(f"sql-recovery-{split}-{index}", prompt, answer, difficulty, split, facts)
 
-    def _template(self, split: Split, place: int, database_seed: int) -> SchemaTemplate:
+    def _template(self, split: str, place: int, database_seed: int) -> SchemaTemplate:
         if self.schemas == "mixed":
             return mixed_template(database_seed)
         return templates_of(split)[place]
