@@ -129,6 +129,7 @@ def _start(client: SyncPrefectClient, label: str, parameters: Mapping[str, Any])
         parameters=dict(parameters),
         timeout=0,
         idempotency_key=f"{flow_run.get_id()}:{label}",
+        flow_run_name=label.replace(":", "-seed"),  # until it starts and names itself
     )
     assert isinstance(run, FlowRun), "called from a synchronous flow"
     if run.state is not None and run.state.is_final() and not run.state.is_completed():
