@@ -206,7 +206,7 @@ def _compare(pair: Paired, seed: int, level: float) -> ArmComparison:
 
 
 def _without_spread(effect: Interval, units: int, confidence: float) -> Interval:
-    """Return an interval where resampling has none, because all pairs agree.
+    """Return an interval where resampling has none, because all tasks agree.
 
     So many tasks that agree leave room for a share of others, at most Wilson's upper bound of
     none in so many; those may differ by anything from −1 to 1.

@@ -100,7 +100,7 @@ def _unanswered(name: str, pinned: str) -> str | None:
     library = import_module(type(get_session()).__module__.partition(".")[0])
     try:
         HfApi().model_info(name, revision=pinned, timeout=ASK_S)
-    except (library.HTTPError, HfHubHTTPError, OSError) as error:
+    except (library.HTTPError, HfHubHTTPError, OSError, ValueError) as error:
         return (str(error).splitlines() or [type(error).__name__])[0]
     return None
 

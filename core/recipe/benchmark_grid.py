@@ -212,14 +212,12 @@ def _check_measured(cell: Cell, common: Recipe) -> None:
 
 
 def _tasks(recipe: Recipe) -> tuple[Any, ...]:
-    """Return what decides on which tasks a recipe is measured."""
+    """Return what decides on which tasks a recipe is measured.
+
+    Sizes of earlier splits count: a task whose prompt one of them has is passed over.
+    """
     measured = recipe.eval
-    if recipe.environment is None:
-        return recipe.source, measured.tasks, measured.task_offset
-    split = split_spec(recipe, measured.split)
-    own = split.model_copy(update={"train": 0, "eval": 0})  # sizes of splits that are not measured
-    if measured.split != "test":
-        own = split.model_copy(update={"train": 0} if measured.split == "eval" else {})
+    own = recipe.source if recipe.environment is None else split_spec(recipe, measured.split)
     return own, measured.tasks, measured.task_offset
 
 

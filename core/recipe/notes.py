@@ -126,6 +126,7 @@ def notes(recipe: Recipe, document: Document, moved: Sequence[str]) -> list[str]
         *_dtypes(recipe, document),
         *_warmups(recipe),
         *_training_split(recipe),
+        *_passed_over(recipe),
         *_collections(recipe),
         *_gates(recipe),
         *_signals(recipe),
@@ -176,6 +177,22 @@ def _warmups(recipe: Recipe) -> Iterator[str]:
 def _training_split(recipe: Recipe) -> Iterator[str]:
     if recipe.eval.split == "train":
         yield "eval.split is train: success is measured on tasks that are trained on"
+
+
+def _passed_over(recipe: Recipe) -> Iterator[str]:
+    first, tasks = recipe.train.first_task, split_size(recipe, "train")
+    if first is None or _supervised(recipe):
+        return
+    if _from_files(recipe):
+        yield (
+            "train.first_task passes over prompts in the order that they are sampled in; "
+            "demonstrations have another"
+        )
+    elif tasks is not None and first >= tasks:
+        yield (
+            f"train.first_task {first} passes over all {tasks} tasks to train on, "
+            "and the order starts over"
+        )
 
 
 def _collections(recipe: Recipe) -> Iterator[str]:

@@ -22,7 +22,7 @@ from core.recipe.benchmark_grid import Cell
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from flows.benchmarks.board import Board
-from flows.benchmarks.plan import sharing_cells
+from flows.benchmarks.sharing import sharing_cells
 
 DEPLOYMENT = "benchmark-arm/benchmark-arm"
 POOL = "gpu"
@@ -43,18 +43,26 @@ def run_deployments(board: Board, missing: list[Cell]) -> None:
         seeds = {seed: list(cells) for seed, cells in groupby(missing, key=lambda one: one.seed)}
         arms: dict[UUID, Cell] = {}
         shared: dict[int, UUID] = {}
+        common = board.grid.common
+        sharing = {
+            seed: sharing_cells(common[seed], own, board.place) for seed, own in seeds.items()
+        }
         for seed, cells in seeds.items():
-            if sharing_cells(board.grid.common[seed], cells, board.place):
+            if sharing[seed]:
                 shared[seed] = _start_shared(client, board, seed)
             else:
-                _continue(client, board, cells, None, arms)
+                _start_arms(client, board, cells, arms)
         while shared or arms:
             for seed, run in list(shared.items()):
                 ended = _ended(client, run)
                 if ended is None:
                     continue
                 del shared[seed]
-                _continue(client, board, seeds[seed], ended, arms)
+                lost = [] if _is_completed(ended) else sharing[seed]
+                for cell in lost:
+                    board.fail(cell, f"what its arms share failed: {_words(ended)}")
+                left = [cell for cell in seeds[seed] if cell not in lost]
+                _start_arms(client, board, left, arms)
             for run, cell in list(arms.items()):
                 ended = _ended(client, run)
                 if ended is not None:
@@ -86,21 +94,10 @@ def _start_shared(client: SyncPrefectClient, board: Board, seed: int) -> UUID:
     return _start(client, f"shared:{seed}", parameters)
 
 
-def _continue(
-    client: SyncPrefectClient,
-    board: Board,
-    cells: list[Cell],
-    ended: FlowRun | None,
-    arms: dict[UUID, Cell],
+def _start_arms(
+    client: SyncPrefectClient, board: Board, cells: list[Cell], arms: dict[UUID, Cell]
 ) -> None:
-    """Start the arms of a seed, or give up those that need what they share and is not there."""
-    lost: list[Cell] = []
-    if ended is not None and not _is_completed(ended):
-        lost = sharing_cells(board.grid.common[cells[0].seed], cells, board.place)
     for cell in cells:
-        if ended is not None and cell in lost:
-            board.fail(cell, f"what its arms share failed: {_words(ended)}")
-            continue
         parameters = _parameters(cell.recipe, board.place(cell.runtime), "arm")
         parameters["cold"] = cell.cold.model_dump(mode="json")
         arms[_start(client, f"{cell.arm}:{cell.seed}", parameters)] = cell

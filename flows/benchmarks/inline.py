@@ -6,7 +6,7 @@ from core.errors import OpdError
 from core.recipe.benchmark_grid import Cell
 from flows.benchmark_arm import benchmark_arm
 from flows.benchmarks.board import Board
-from flows.benchmarks.plan import sharing_cells
+from flows.benchmarks.sharing import sharing_cells
 from flows.runs.last_error import keep_tracebacks
 
 

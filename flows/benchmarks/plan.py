@@ -1,7 +1,7 @@
 """``opd plan BENCHMARK``: what is there of every arm and seed, and what a run would compute."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,18 +10,14 @@ from typing import Any
 from core.artifacts.record import ArtifactRef, Record
 from core.recipe.benchmark_grid import Cell, Grid
 from core.recipe.benchmark_loading import is_benchmark, load_benchmark
-from core.recipe.loading import Loaded
 from core.recipe.recipe import Recipe
 from core.recipe.runtime import Runtime
 from core.recipe.validation import check
-from flows.graphs.arm import arm_graph, benchmark_spec, shared_graph
+from flows.graphs.arm import arm_graph, benchmark_spec
 from flows.runs.plan import Plan, PlannedStep, Planner, absent_words
 from flows.runs.sources import locate, locate_on_disk
 from tasks.caching import open_store
 from tasks.collect_benchmark import collect_benchmark
-
-Place = Callable[[Runtime], Runtime]
-"""Where and how the runs of a benchmark are executed, from what a recipe says of it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,8 @@ class GridPlan:
     cells: tuple[CellPlan, ...]
     last: PlannedStep
     """The step that puts everything together."""
+    digest: str
+    """What identifies the question, as ``opd benchmark`` prints it."""
 
     def missing(self) -> dict[str, PlannedStep]:
         """Return every step that would be computed, once however many arms share it."""
@@ -64,6 +62,7 @@ class GridPlan:
     def as_document(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         return {
+            "digest": self.digest,
             "to_compute": len(self.missing()),
             "cells": [
                 {
@@ -105,7 +104,7 @@ def plan_grid(grid: Grid, runtime: Runtime | None = None) -> GridPlan:
     }
     spec = benchmark_spec(grid, cell_roles(grid))
     planner(collect_benchmark, spec, name=grid.benchmark.name, **results)
-    return GridPlan(cells, planner.plan.steps[-1])
+    return GridPlan(cells, planner.plan.steps[-1], grid.digest)
 
 
 def cell_roles(grid: Grid) -> dict[tuple[str, int], str]:
@@ -150,28 +149,6 @@ def _walked(
     return CellPlan(cell, planner.plan, refs.result if refs is not None and complete else None)
 
 
-def sharing_cells(common: Loaded, cells: Sequence[Cell], place: Place) -> list[Cell]:
-    """Return the cells of a seed that take every step of what its arms share.
-
-    Others have a teacher or a cold start of their own: they need nothing of it, and where no cell
-    does, nothing of it is computed.
-
-    Args:
-        common: What the arms of the seed have in common.
-        cells: Of that seed.
-        place: Where and how a run of a recipe is executed.
-    """
-    recipe, runtime = locate(common.recipe, place(common.runtime))
-    planner = Planner(open_store(runtime.store), runtime, explains=False)
-    planner.walk(recipe, shared_graph)
-    shared = {step.mark for step in planner.plan.steps}
-    return [
-        cell
-        for cell in cells
-        if shared <= {step.mark for step in look_up(cell, place(cell.runtime)).plan.steps}
-    ]
-
-
 def grid_text(path: Path, overrides: Sequence[str], *, as_json: bool) -> str:
     """Return the plan of a benchmark as text or JSON; nothing where a file is a single recipe."""
     if not is_benchmark(path):
@@ -182,6 +159,7 @@ def grid_text(path: Path, overrides: Sequence[str], *, as_json: bool) -> str:
     lines = [line for one in planned.cells for line in _cell_lines(one)]
     count = len(planned.missing())
     lines.append(f"{count} steps to compute, those that arms share counted once")
+    lines.append(f"digest {planned.digest}")
     absent = [absent_words(one.plan.absent) for one in planned.cells if one.plan.absent]
     lines.extend(dict.fromkeys(absent))
     return "\n".join(lines)

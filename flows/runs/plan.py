@@ -150,7 +150,7 @@ class Planner:
         missing = [parent for parent in parents.values() if isinstance(parent, Unknown)]
         if missing:
             where = f"{missing[0].step} {missing[0].name}"
-            mark = _mark(step, spec, parents)
+            mark = mark_of(step, spec, parents)
             return self._note(step, name, "unknown", mark, (f"its key is known after {where}",))
         request = step.request(spec, runtime=self._runtime, name=name, **parents)
         key = request.identity
@@ -202,8 +202,14 @@ class Planner:
         return (near, *shown, *([f"… and {more} more"] if more > 0 else []))
 
 
-def _mark(step: Step, spec: BaseModel, parents: Mapping[str, Any]) -> str:
-    """Return what tells a step whose key is not known yet from any other such step."""
+def mark_of(step: Step, spec: BaseModel, parents: Mapping[str, Any]) -> str:
+    """Return what tells a step whose key is not known yet from any other such step.
+
+    Args:
+        step: The step.
+        spec: What it needs.
+        parents: Role to artifact, or to what stands for one.
+    """
     marks = {
         role: one.mark if isinstance(one, Unknown) else one.digest
         for role, one in parents.items()

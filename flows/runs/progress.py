@@ -70,8 +70,9 @@ class Bar:
         self._bar = self.progress.add_task("starting", total=None)
 
     def begin(self, total: int) -> None:
-        """Show how much there is to do."""
-        self.progress.update(self._bar, total=total)
+        """Count from nothing: the next run of a benchmark has steps of its own."""
+        self._cached = 0
+        self.progress.reset(self._bar, total=total, start=True)
 
     def before(self, step: str, name: str) -> None:
         """Show the present step."""

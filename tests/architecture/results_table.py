@@ -4,7 +4,7 @@
     opd benchmark recipes/benchmarks/toy_plenty.yaml
     python tests/architecture/results_table.py
 
-Anyone who runs these gets the table that stands there, byte for byte where arithmetic is the same.
+Anyone who runs these gets the block that stands there, byte for byte where arithmetic is the same.
 """
 
 import re

@@ -20,8 +20,8 @@ class Train(Section):
     """Episodes per optimizer step."""
     first_task: int | None = Field(default=None, ge=1, le=1_000_000)
     """Tasks of the seed's order that sampling and frozen data sets pass over at first; null passes
-    over none. The cold start takes its demonstrations from the same order, so as many as
-    ``cold_start.demonstrations`` let practice begin behind them."""
+    over none. In a world, the cold start takes its demonstrations from the same order, so as many
+    as ``cold_start.demonstrations`` let practice begin behind them."""
     opd_freshness: Literal["strict", "replay"] = "strict"
     """``strict``: one step per fresh batch; ``replay``: several steps on one batch."""
     learning_rate: float = Field(default=1e-4, gt=0, le=1)

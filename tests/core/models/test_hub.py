@@ -144,6 +144,11 @@ def test_an_id_that_is_not_pinned_is_refused(revision, offline):
         snapshot(NAME, revision, ["*"], offline=offline)
 
 
+def test_an_id_that_no_hub_can_have_is_refused_like_one_that_is_not_there():
+    with pytest.raises(ModelSourceError, match="owner/na--me@0{40} is not on this disk"):
+        snapshot("owner/na--me", "0" * 40, ["*"], offline=False)
+
+
 def test_an_online_run_asks_for_that_commit_and_for_nothing_pickled(
     tiny_llama, monkeypatch, answering
 ):

@@ -154,6 +154,12 @@ def test_measuring_on_training_tasks_is_noted(accepted):
     assert "trained on" in accepted("eval.split=train").notes[0]
 
 
+@pytest.mark.parametrize(("first", "count"), [(7, 0), (8, 1)])
+def test_passing_over_every_task_is_noted(accepted, first, count):
+    found = accepted("environment.train_tasks=8", f"train.first_task={first}").notes
+    assert sum("passes over all 8 tasks" in note for note in found) == count
+
+
 @pytest.mark.parametrize(
     ("source", "count"), [("oracle", 1), ("frozen_student", 0)], ids=["oracle", "student"]
 )

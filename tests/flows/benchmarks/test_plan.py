@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from core.artifacts.record import ArtifactRef
 from core.artifacts.store import Store
@@ -17,7 +16,6 @@ from flows.benchmarks.plan import (
     look_up,
     plan_benchmark,
     plan_grid,
-    sharing_cells,
 )
 from flows.graphs.arm import arm_graph
 from flows.graphs.run import Gate, stop_reason
@@ -176,28 +174,11 @@ def test_a_plan_asks_no_hub_and_says_what_it_cannot_know(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", asked)
     path, place = Path("recipes/benchmarks/recovery_qwen.yaml"), f"runtime.store={tmp_path}/store"
     text = grid_text(path, [place], as_json=False)
-    [last, *rest] = text.splitlines()[::-1]
+    [last, digest, *rest] = text.splitlines()[::-1]
+    assert digest == f"digest {load_benchmark(path, [place]).digest}"
     assert last.startswith("not known: which steps that read a model are in the store. Qwen/Qwen3")
     assert "hf download Qwen/Qwen3-0.6B" in last
     assert rest[0].endswith("steps to compute, those that arms share counted once")
     assert "not known" not in "".join(rest)
     cells = json.loads(grid_text(path, [place], as_json=True))["cells"]
     assert all("is not on this disk" in cell["absent"] for cell in cells)
-
-
-def test_what_no_arm_needs_is_no_part_of_what_they_share(place, tmp_path):
-    """Every arm has a teacher of its own: pretraining the common one would be for nobody."""
-    document = yaml.safe_load(SMOKE.read_text())
-    document |= {"base": str(Path("recipes/toy.yaml").absolute()), "seeds": [1], "arms": []}
-    document |= {"sweep": {"models.teacher.toy_pretrain_steps": [3, 4]}, "baseline": None}
-    path = tmp_path / "teachers.yaml"
-    path.write_text(yaml.safe_dump(document))
-    own = load_benchmark(path, place)
-    assert sharing_cells(own.common[1], own.cells, lambda runtime: runtime) == []
-    document["arms"] = [{"name": "common"}]
-    path.write_text(yaml.safe_dump(document))
-    grid = load_benchmark(path, place)
-    [cell] = sharing_cells(grid.common[1], grid.cells, lambda runtime: runtime)
-    assert cell.arm == "common"
-    every = load_benchmark(SMOKE, [*place, "seeds=[1]"])
-    assert sharing_cells(every.common[1], every.cells, lambda runtime: runtime) == [*every.cells]

@@ -1,7 +1,7 @@
 import pytest
 
 from flows.runs import progress
-from flows.runs.progress import LISTENER, Silent, shown
+from flows.runs.progress import LISTENER, Bar, Silent, shown
 
 
 @pytest.fixture
@@ -43,10 +43,16 @@ def test_a_terminal_gets_a_bar_and_the_same_lines_above_it(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     with shown(quiet=False):
         told = LISTENER.get()
-        told.begin(1)
-        take(told, "cycle-001")
-        told.said("strict-opd/seed-1: 75.0 % solved")
-    assert "strict-opd/seed-1: 75.0 % solved\n" in capsys.readouterr().err
+        assert isinstance(told, Bar)
+        for _ in range(2):
+            told.begin(2)
+            take(told, "cycle-001")
+            told.said("strict-opd/seed-1: 75.0 % solved")
+        [task] = told.progress.tasks
+        assert (task.completed, task.total) == (1, 2)
+    seen = capsys.readouterr().err
+    assert seen.count("strict-opd/seed-1: 75.0 % solved\n") == 2
+    assert " s] " not in seen
 
 
 @pytest.mark.parametrize("quiet", [True, False])
