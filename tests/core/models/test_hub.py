@@ -145,7 +145,7 @@ def test_an_id_that_is_not_pinned_is_refused(revision, offline):
 
 
 def test_an_id_that_no_hub_can_have_is_refused_like_one_that_is_not_there():
-    with pytest.raises(ModelSourceError, match="owner/na--me@0{40} is not on this disk"):
+    with pytest.raises(ModelSourceError, match=r"owner/na--me@0{40} is not on this disk"):
         snapshot("owner/na--me", "0" * 40, ["*"], offline=False)
 
 
