@@ -200,7 +200,8 @@ def _pairs(
 
 
 def _too_few(pair: Paired) -> str:
-    return f"not compared: {pair.units} tasks with an error in both, fewer than {FEWEST_TASKS}"
+    tasks = "1 task" if pair.units == 1 else f"{pair.units} tasks"
+    return f"not compared: {tasks} with an error in both, fewer than {FEWEST_TASKS}"
 
 
 def _recovery_differences(

@@ -197,14 +197,7 @@ def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: boo
     """Return a model by digest; where its chat template frames the episodes, that counts too."""
     if model.model_id.startswith(DIGEST_PREFIX):
         return model
-    stamps = runtime.store.parent / "model-stamps"
-    found = resolve(
-        model.model_id,
-        revision=model.revision,
-        offline=runtime.offline,
-        stamps=stamps,
-        trust_remote_code=model.trust_remote_code,
-    )
+    found = _resolved(model, runtime)
     digest = _with_template(found) if framed else found.digest
     places[digest] = found.path
     changes = {"model_id": f"{DIGEST_PREFIX}{digest}", "revision": None}
@@ -213,7 +206,7 @@ def _located(model: M, runtime: Runtime, places: dict[str, Path], *, framed: boo
             model.tokenizer_id,
             revision=model.tokenizer_revision or model.revision,
             offline=runtime.offline,
-            stamps=stamps,
+            stamps=_stamps(runtime),
         )
         digest = _with_template(tokenizer) if framed else tokenizer.digest
         places[digest] = tokenizer.path
@@ -235,6 +228,20 @@ def _with_template(found: ResolvedModel) -> str:
     return digest
 
 
+def _resolved(model: Student | Teacher | Reference, runtime: Runtime) -> ResolvedModel:
+    return resolve(
+        model.model_id,
+        revision=model.revision,
+        offline=runtime.offline,
+        stamps=_stamps(runtime),
+        trust_remote_code=model.trust_remote_code,
+    )
+
+
+def _stamps(runtime: Runtime) -> Path:
+    return runtime.store.parent / "model-stamps"
+
+
 def _adapted(role: str, asked: M, located: M, runtime: Runtime, places: dict[str, Path]) -> M:
     """Return a located model with its adapter located too, after both were held together."""
     adapter = asked.adapter
@@ -242,14 +249,7 @@ def _adapted(role: str, asked: M, located: M, runtime: Runtime, places: dict[str
         return located
     found = resolve_adapter(adapter.path, revision=adapter.revision, offline=runtime.offline)
     # The base is its files alone: a chat template beside them changes no weight.
-    stamps = runtime.store.parent / "model-stamps"
-    base = resolve(
-        asked.model_id,
-        revision=asked.revision,
-        offline=runtime.offline,
-        stamps=stamps,
-        trust_remote_code=asked.trust_remote_code,
-    )
+    base = _resolved(asked, runtime)
     _check_base(f"models.{role}.adapter", adapter, found, base.digest)
     if isinstance(adapter, TeacherAdapter):
         check_evidence(adapter, found)

@@ -70,6 +70,13 @@ def test_recovery_is_pooled_and_a_mean_of_seeds():
     assert (row["wins"], row["losses"], row["ties"]) == (5, 0, 10)
 
 
+def test_one_task_is_one_task():
+    own, never = rows("a", (1, 2), (), {0}, {0}), rows("b", (1, 2), (), {0})
+    found = compare_results(results(never, own))["comparisons"]
+    (row,) = [one for one in found if one["measure"] == "recovery"]
+    assert row["verdict"] == "not compared: 1 task with an error in both, fewer than 10"
+
+
 def test_recovery_of_few_tasks_is_not_compared_and_its_interval_is_wilsons():
     own, never = rows("a", (1, 2), (), {0, 1}, {0, 1}), rows("b", (1, 2), (), {0, 1})
     found = compare_results(results(never, own))
